@@ -1,0 +1,138 @@
+"""What a compiled kernel asks of its launcher: arguments, parameters, grid, requirements. Plain Python, no xDSL.
+
+The lowering writes a LaunchPlan beside the PTX; the runtime reads it (from memory or from the cache, as JSON), checks the
+call against the kernel's contract, packs the parameters and launches, on a GPU or in the simulator. Nothing else about a
+kernel needs to be known to launch it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayArg:
+    """An array argument. `shape`: one dimension expression (text of a DimExpr) per dimension; `strides`: in elements, None
+    where any will do; `access`: 'r', 'w' or 'rw'; `noalias`: the caller promises that no other written array overlaps it."""
+
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+    strides: tuple[int | None, ...]
+    access: str
+    noalias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArg:
+    """A scalar argument of `dtype` ('f32', 'i64', 'index' …)."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapSpec:
+    """A tensor map over an array argument. `dims`: the array's dimensions, innermost (stride 1) first; `box`: elements per
+    dimension in the same order; `swizzle`: span in bytes, 0, 32, 64 or 128; `fill`: 'zero' or 'nan' past the edges."""
+
+    arg: str
+    dims: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+    fill: str = "zero"
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A kernel parameter, in PTX order. `kind`:
+    'pointer' (arg: an array, b64) · 'dim' (arg: a symbolic dimension's name, b64) · 'stride' (arg, index: in elements, b64)
+    · 'scalar' (arg; type by its dtype: index and i64 b64, i32/f32 b32, f16/bf16 b16, i1 b8 in memory) · 'tensormap' (128 bytes, align 64)."""
+
+    kind: str
+    name: str
+    arg: str
+    index: int = 0
+    tensormap: TensorMapSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What this variant was compiled under; the launcher takes another variant where it fails. `kind`:
+    'align' (arg: array; its base address and every stride but unit ones, in bytes, are multiples of `value`) ·
+    'divisible' (arg: a symbolic dimension, a multiple of `value`) · 'noalias' (written arrays overlap no other) ·
+    'max_dim' (arg: a dimension, at most `value`)."""
+
+    kind: str
+    arg: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """The whole contract of one compiled kernel. `grid`: one dimension expression per logical grid coordinate, fastest
+    first (up to 3); the physical grid is the same unless the kernel is persistent. `shared_bytes`: dynamic shared memory.
+    `dims`: the symbolic dimensions' names in order. `notes`: what a reader should know (slow paths taken and why)."""
+
+    name: str
+    target: str
+    args: tuple[ArrayArg | ScalarArg, ...]
+    dims: tuple[str, ...]
+    grid: tuple[str, ...]
+    params: tuple[Param, ...]
+    threads: int
+    shared_bytes: int
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    requirements: tuple[Requirement, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries, lists, strings and integers; `from_json` restores an equal plan."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> LaunchPlan:
+        """Raises KeyError or TypeError for data that `to_json` did not make."""
+
+        def arg(entry: dict[str, Any]) -> ArrayArg | ScalarArg:
+            if "access" in entry:
+                entry = {**entry, "shape": tuple(entry["shape"]), "strides": tuple(entry["strides"])}
+                return ArrayArg(**entry)
+            return ScalarArg(**entry)
+
+        def param(entry: dict[str, Any]) -> Param:
+            spec = entry.get("tensormap")
+            if spec is not None:
+                spec = TensorMapSpec(**{**spec, "dims": tuple(spec["dims"]), "box": tuple(spec["box"])})
+            return Param(**{**entry, "tensormap": spec})
+
+        return LaunchPlan(
+            **{
+                **data,
+                "args": tuple(arg(entry) for entry in data["args"]),
+                "dims": tuple(data["dims"]),
+                "grid": tuple(data["grid"]),
+                "params": tuple(param(entry) for entry in data["params"]),
+                "cluster": tuple(data["cluster"]),
+                "requirements": tuple(Requirement(**entry) for entry in data["requirements"]),
+                "notes": tuple(data["notes"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A tensor map with everything `cuTensorMapEncodeTiled` wants (CUDA driver API, "Tensor Map Object Management"): the
+    runtime encodes it for a GPU, the simulator interprets it as it is. All tuples innermost first; `strides` in bytes, for
+    dimensions 1 and up; `dtype` as 'bf16'."""
+
+    dtype: str
+    address: int
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    swizzle: int
+    fill: str = "zero"
