@@ -1,0 +1,221 @@
+"""Text to module and back: positions on every operation, errors with a caret, layouts printed as aliases.
+
+xDSL's parser knows file positions while it reads but leaves every operation at an unknown location, reports an
+undefined value at the end of the file, and lets verification failures of attributes escape without a position.
+`parse_module` closes these gaps by a subclass that overrides five of the parser's methods; they are the only
+private parts of xDSL that this file leans on (xDSL is pinned). `print_module` adds what the printer lacks: attributes of
+the `layout` dialect that occur more than once are printed as aliases, `#tv = #layout.tv<...>` at the top.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from io import StringIO
+from typing import Any
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import UNKNOWN_LOC, FileLineColLoc, IntAttr, ModuleOp, StringAttr
+from xdsl.ir import Attribute, BlockArgument, Dialect, Operation, SSAValue, TypeAttribute
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
+from xdsl.utils.lexer import Span
+from xdsl.utils.mlir_lexer import MLIRTokenKind
+
+from . import DIALECTS
+from .diagnostics import Diagnostic, Location, TeselaError, source_text
+
+BUILD_FAILURES = (VerifyException, ValueError, OverflowError)
+"""What constructors and verifiers of attributes, types and operations raise for values that the text can state."""
+
+
+def make_context(allow_unregistered: bool = False) -> Context:
+    """A context that knows every dialect of `DIALECTS`; each is imported when a text first names it."""
+    context = Context(allow_unregistered=allow_unregistered)
+    for name, target in DIALECTS.items():
+        context.register_dialect(name, _dialect_factory(target))
+    return context
+
+
+def _dialect_factory(target: str) -> Callable[[], Dialect]:
+    module, attribute = target.split(":")
+    return lambda: getattr(importlib.import_module(module), attribute)
+
+
+def parse_module(text: str, filename: str = "<string>", context: Context | None = None) -> ModuleOp:
+    """Parse a module; every operation and block argument without a `loc(...)` of its own gets its file position.
+
+    The module is not verified (`verify.verify_module` does that), but attributes and types are, as they are built.
+    Raises TeselaError with position and source line for anything that is not a module's text.
+    """
+    with source_text(filename, text):
+        parser = _LocatingParser(context or make_context(), text, filename)
+        try:
+            module = parser.parse_module()
+        except ParseError as error:
+            raise TeselaError(parser.undefined_values() or [_diagnostic(error)]) from None
+    if module.location is UNKNOWN_LOC:
+        module.location = parser.location_attr(0)
+    return module
+
+
+def _diagnostic(error: ParseError) -> Diagnostic:
+    notes = []
+    if isinstance(error, MultipleSpansParseError):
+        notes = [Diagnostic("note", message or error.ref_text or "here", _place(span)) for span, message in error.refs]
+    message = error.msg[:1].lower() + error.msg[1:] if error.msg[1:2].islower() else error.msg
+    return Diagnostic("error", message.rstrip("!."), _place(error.span), getattr(error, "hint", None), notes)
+
+
+def _place(span: Span[Any]) -> Location:
+    place = span.get_location()
+    return Location(place.file, place.line, place.col)
+
+
+class _LocatingParser(Parser):
+    """xDSL's parser, with a file position for everything it builds and everything it rejects."""
+
+    def __init__(self, context: Context, text: str, filename: str):
+        self._filename = StringAttr(filename)
+        self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
+        self._first_uses: dict[str, Span[str]] = {}
+        self._definitions: dict[str, Span[str]] = {}
+        self._consumed: Span[str] | None = None
+        super().__init__(context, text, filename)
+
+    def location_attr(self, position: int) -> FileLineColLoc:
+        """The location attribute of an offset into the text."""
+        line = bisect_right(self._line_starts, position)
+        return FileLineColLoc(self._filename, IntAttr(line), IntAttr(position - self._line_starts[line - 1] + 1))
+
+    def undefined_values(self) -> list[Diagnostic]:
+        """One error per value that the text uses and never defines, once the text was read to its end."""
+        if self._current_token.kind != MLIRTokenKind.EOF:
+            return []
+        diagnostics = []
+        for name in sorted(self.forward_ssa_references, key=lambda name: self._first_uses[name].start):
+            use = self._first_uses[name]
+            diagnostics.append(Diagnostic("error", f"use of undefined value {use.text}", _place(use)))
+            if definition := self._definitions.get(name):
+                note = f"{use.text} is defined here, in a region that cannot be seen from the use"
+                diagnostics[-1].notes.append(Diagnostic("note", note, _place(definition)))
+        return diagnostics
+
+    def _consume_token(self, expected_kind: MLIRTokenKind | None = None):
+        token = super()._consume_token(expected_kind)
+        self._consumed = token.span
+        return token
+
+    def parse_operation(self) -> Operation:
+        start = self._current_token.span
+        try:
+            op = super().parse_operation()
+        except BUILD_FAILURES as error:
+            raise ParseError(start, str(error)) from None
+        # An explicit `loc(unknown)` is an equal attribute but not this object, and stays as written.
+        if op.location is UNKNOWN_LOC:
+            op.location = self.location_attr(start.start)
+        return op
+
+    def parse_optional_attribute(self) -> Attribute | None:
+        start = self._current_token.span
+        try:
+            return super().parse_optional_attribute()
+        except BUILD_FAILURES as error:
+            raise ParseError(start, str(error)) from None
+
+    def parse_optional_type(self) -> TypeAttribute | None:
+        start = self._current_token.span
+        try:
+            return super().parse_optional_type()
+        except BUILD_FAILURES as error:
+            raise ParseError(start, str(error)) from None
+
+    def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> SSAValue[Any]:
+        if operand.operand_name not in self.ssa_values:
+            self._first_uses.setdefault(operand.operand_name, operand.span)
+        return super().resolve_operand(operand, type)
+
+    def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Span[str]) -> None:
+        self._definitions[name] = span
+        for value in values:
+            if isinstance(value, BlockArgument) and value.location is UNKNOWN_LOC:
+                value.location = self.location_attr(span.start)
+        super()._register_ssa_definition(name, values, span)
+
+    def _get_op_by_name(self, name: str) -> type[Operation]:
+        if op_type := self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack):
+            return op_type
+        dialect, _, _ = name.partition(".")
+        if "." in name and dialect not in self.ctx.registered_dialect_names:
+            known = sorted(self.ctx.registered_dialect_names)
+            error = ParseError(self._consumed, f"unknown dialect '{dialect}' of operation '{name}'")
+            hint = f"known dialects: {', '.join(known)}"
+        else:
+            error = ParseError(self._consumed, f"unknown operation '{name}'")
+            near = difflib.get_close_matches(name, [op.name for op in self.ctx.loaded_ops], 3)
+            hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else None
+        error.hint = hint
+        raise error
+
+
+def print_module(module: Operation, debuginfo: bool = False) -> str:
+    """The module's text, with a newline at its end; parsing it and printing again gives the same text.
+
+    With `debuginfo` every operation and labelled block argument is followed by its `loc(...)`.
+    """
+    printer = _AliasPrinter(debuginfo)
+    printer.print_op(module)
+    return printer.finish()
+
+
+class _AliasPrinter(Printer):
+    """A printer that leaves a mark where a layout attribute stands, and decides on aliases when all uses are known."""
+
+    ALIASED_DIALECT = "layout."
+
+    def __init__(self, debuginfo: bool):
+        self._buffer = StringIO()
+        super().__init__(self._buffer, print_debuginfo=debuginfo)
+        self._marks: dict[Attribute, int] = {}
+        self._bodies: list[str] = []
+
+    def print_attribute(self, attribute: Attribute) -> None:
+        if isinstance(attribute, TypeAttribute) or not attribute.name.startswith(self.ALIASED_DIALECT):
+            super().print_attribute(attribute)
+            return
+        if (number := self._marks.get(attribute)) is None:
+            outer, self.stream = self.stream, StringIO()
+            super().print_attribute(attribute)
+            body, self.stream = self.stream.getvalue(), outer
+            number = self._marks[attribute] = len(self._bodies)
+            self._bodies.append(body)
+        self.print_string(f"\0{number}\0")
+
+    def finish(self) -> str:
+        """The whole text: alias definitions, an attribute that others use before them, then the module."""
+        text = self._buffer.getvalue() + "\n"
+        if not self._bodies:
+            return text
+        names: dict[int, str] = {}
+        taken: dict[str, int] = {}
+        for attribute, number in self._marks.items():
+            mark = f"\0{number}\0"
+            if text.count(mark) + sum(body.count(mark) for body in self._bodies) > 1:
+                base = attribute.name.removeprefix(self.ALIASED_DIALECT).replace(".", "_")
+                count = taken[base] = taken.get(base, 0) + 1
+                names[number] = f"#{base}" if count == 1 else f"#{base}_{count}"
+
+        def expand(piece: str) -> str:
+            parts = piece.split("\0")
+            for i in range(1, len(parts), 2):
+                number = int(parts[i])
+                parts[i] = names.get(number) or expand(self._bodies[number])
+            return "".join(parts)
+
+        # A nested attribute is numbered before the one that holds it, so that definitions come before uses.
+        aliases = "".join(f"{name} = {expand(self._bodies[number])}\n" for number, name in names.items())
+        return aliases + expand(text)

@@ -1,0 +1,816 @@
+"""The ptx dialect: one thread's program over *vectors of registers*, with structured control.
+
+An SSA value is a vector of virtual registers of one class, `!ptx.reg<b32 x 128>`: an accumulator is one value, and a `fma` over 64
+registers is one op that prints 64 lines. That keeps modules at hundreds of ops. `ptx.pick` and `ptx.concat` only rename registers and
+print nothing. Control (`ptx.for`, `ptx.if`, `ptx.while`) stays structured until text is printed.
+
+**Fat instructions.** `ptx.inst` names a row of the instruction table; the row's operand forms say how many registers *one* instruction
+takes of each operand. An operand that holds n times as many makes the op stand for n instructions; an operand that holds just the
+number for one is used by all n. Example, with 64 registers of data and one scale:
+
+    %y = ptx.inst "mul.rn.f32" %x, %scale : (!ptx.reg<b32 x 64>, !ptx.reg<b32>) -> !ptx.reg<b32 x 64>
+
+prints 64 lines `mul.rn.f32 %r…, %r…, %scale;`. Operands stand in the order of the row's forms without destinations and immediates;
+immediates (`imms`) fill the row's `imm` and `special` forms; an address operand is a base register (one, or one for each of the n), to which
+`offsets` (one, or one for each, in bytes) are added. `if %p` guards (one predicate, or one for each); a guarded instruction leaves
+its destination as it was where the predicate is false, so `else %init` gives what the destination held before. `if not %p` negates.
+
+Operands of class `s` may be `ptx.constant`s: those print as immediates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    IntegerAttr,
+    StringAttr,
+    SymbolNameConstraint,
+    UnitAttr,
+    i32,
+    i64,
+)
+from xdsl.ir import Attribute, Block, Data, Dialect, Region, SSAValue, TypeAttribute
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import AttrParser, Parser
+from xdsl.printer import Printer
+from xdsl.traits import IsolatedFromAbove, IsTerminator, NoTerminator, Pure, SymbolOpInterface
+from xdsl.utils.exceptions import VerifyException
+
+from .launch_plan import LaunchPlan
+from .ptx_isa import CLASS_BITS, lookup
+from .target import get_target
+
+
+@irdl_attr_definition
+class RegType(Data[tuple[str, int]], TypeAttribute):
+    """`!ptx.reg<b32 x 64>`: a vector of `count` registers of class `cls` (pred, b16, b32, b64); `!ptx.reg<b32>` is one."""
+
+    name = "ptx.reg"
+
+    @property
+    def cls(self) -> str:
+        return self.data[0]
+
+    @property
+    def count(self) -> int:
+        return self.data[1]
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[str, int]:
+        with parser.in_angle_brackets():
+            kind = parser.parse_identifier()
+            if kind not in CLASS_BITS:
+                parser.raise_error(f"unknown register class '{kind}', expected one of {', '.join(CLASS_BITS)}")
+            count = 1
+            if parser.parse_optional_keyword("x") is not None:
+                count = parser.parse_integer(allow_boolean=False, allow_negative=False)
+                if count < 1:
+                    parser.raise_error("a register vector has at least one register")
+            return kind, count
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{self.cls}>" if self.count == 1 else f"<{self.cls} x {self.count}>")
+
+
+@lru_cache(maxsize=None)
+def reg(cls: str, count: int = 1) -> RegType:
+    """The interned type of `count` registers of class `cls`."""
+    return RegType((cls, count))
+
+
+@irdl_attr_definition
+class PlanAttr(Data[LaunchPlan]):
+    """`#ptx.plan<"…">`: the kernel's LaunchPlan as JSON text."""
+
+    name = "ptx.plan"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> LaunchPlan:
+        with parser.in_angle_brackets():
+            text = parser.parse_str_literal()
+            try:
+                return LaunchPlan.from_json(json.loads(text))
+            except (ValueError, KeyError, TypeError) as error:
+                parser.raise_error(f"not a launch plan: {error}")
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string_literal(json.dumps(self.data.to_json(), separators=(",", ":")))
+
+
+def _print_types(printer: Printer, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:
+    printer.print_string(" : (")
+    printer.print_list(operands, lambda value: printer.print_attribute(value.type))
+    printer.print_string(") -> ")
+    if len(results) == 1:
+        printer.print_attribute(results[0].type)
+    else:
+        printer.print_string("(")
+        printer.print_list(results, lambda value: printer.print_attribute(value.type))
+        printer.print_string(")")
+
+
+@irdl_op_definition
+class InstOp(IRDLOperation):
+    """One or n instructions of one table row; see the module's docstring."""
+
+    name = "ptx.inst"
+
+    opcode = prop_def(StringAttr)
+    imms = opt_prop_def(ArrayAttr)
+    offsets = opt_prop_def(DenseArrayBase)
+    negated = opt_prop_def(UnitAttr)
+    args = var_operand_def(RegType)
+    guard = var_operand_def(RegType)
+    init = var_operand_def(RegType)
+    res = var_result_def(RegType)
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+
+    @staticmethod
+    def make(
+        opcode: str,
+        args: Sequence[SSAValue],
+        results: Sequence[RegType],
+        imms: Sequence[int | str] = (),
+        offsets: Sequence[int] | None = None,
+        guard: SSAValue | None = None,
+        negated: bool = False,
+        init: Sequence[SSAValue] = (),
+    ) -> InstOp:
+        """The lean constructor: no checks (the verifier has them)."""
+        properties: dict[str, Attribute] = {
+            "opcode": _string(opcode),
+            "operandSegmentSizes": _segments(len(args), guard is not None, len(init)),
+        }
+        if imms:
+            properties["imms"] = ArrayAttr([_imm(value) for value in imms])
+        if offsets is not None and any(offsets):
+            properties["offsets"] = DenseArrayBase.from_list(i64, list(offsets))
+        if negated:
+            properties["negated"] = UnitAttr()
+        operands = [*args, *([guard] if guard is not None else []), *init]
+        return InstOp.create(operands=operands, result_types=results, properties=properties)
+
+    def repeats(self) -> int:
+        """How many instructions the op stands for."""
+        row = lookup(self.opcode.data)
+        results, sources, _ = split_forms(row.operands)
+        best = 1
+        for form, value in [*zip(results, self.res), *zip(sources, self.args)]:
+            if isinstance(value.type, RegType):
+                best = max(best, value.type.count // form.registers)
+        return best
+
+    def verify_(self) -> None:
+        try:
+            row = lookup(self.opcode.data)
+        except ValueError as error:
+            raise VerifyException(str(error)) from None
+        results, sources, imms = split_forms(row.operands)
+        if len(self.res) != len(results):
+            raise VerifyException(f"{row.opcode} has {len(results)} results, found {len(self.res)}")
+        if len(self.args) != len(sources):
+            raise VerifyException(f"{row.opcode} takes {len(sources)} operands, found {len(self.args)}")
+        given = len(self.imms.data) if self.imms is not None else 0
+        if given != imms:
+            raise VerifyException(f"{row.opcode} takes {imms} immediates, found {given}")
+        n = self.repeats()
+        for form, value in [*zip(results, self.res), *zip(sources, self.args)]:
+            assert isinstance(value.type, RegType)
+            wanted = "b32" if form.role == "tma" else form.cls
+            if form.role == "addr":
+                wanted = "b32" if value.type.cls == "b32" and form.cls in ("shared", "cluster") else "b64"
+            if value.type.cls != wanted:
+                raise VerifyException(f"{row.opcode} wants registers of class {wanted} here, found {value.type.cls}")
+            if value.type.count not in (form.registers, form.registers * n):
+                raise VerifyException(
+                    f"{row.opcode} takes {form.registers} registers here, or {form.registers * n} for {n} instructions, "
+                    f"found {value.type.count}"
+                )
+        for form, value in zip(results, self.res):
+            assert isinstance(value.type, RegType)
+            if value.type.count != form.registers * n:
+                raise VerifyException(f"{n} instructions {row.opcode} give {form.registers * n} registers, found {value.type.count}")
+        if len(self.guard) > 1:
+            raise VerifyException("one guard at most")
+        if self.negated is not None and not self.guard:
+            raise VerifyException("'negated' without a guard")
+        if self.guard and self.guard[0].type not in (reg("pred"), reg("pred", n)):
+            raise VerifyException(f"the guard must be one predicate or {n} of them")
+        if self.init and [value.type for value in self.init] != [value.type for value in self.res]:
+            raise VerifyException("'else' gives one value of the same type for each result")
+        if self.guard and self.res and not self.init:
+            raise VerifyException("a guarded instruction with results needs 'else': what they hold where the guard is false")
+        if self.offsets is not None and len(self.offsets.get_values()) not in (1, n):
+            raise VerifyException(f"one offset or {n} of them, found {len(self.offsets.get_values())}")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_string_literal(self.opcode.data)
+        if self.args:
+            printer.print_string(" ")
+            printer.print_list(self.args, printer.print_ssa_value)
+        if self.guard:
+            printer.print_string(" if not " if self.negated is not None else " if ")
+            printer.print_ssa_value(self.guard[0])
+        if self.init:
+            printer.print_string(" else ")
+            printer.print_list(self.init, printer.print_ssa_value)
+        properties = {key: value for key in ("imms", "offsets") if (value := self.properties.get(key)) is not None}
+        printer.print_op_attributes({**properties, **self.attributes})
+        _print_types(printer, self.operands, self.res)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> InstOp:
+        opcode = parser.parse_str_literal()
+        args = parser.parse_optional_undelimited_comma_separated_list(
+            parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
+        )
+        args = args or []
+        guard = []
+        negated = False
+        if parser.parse_optional_keyword("if") is not None:
+            negated = parser.parse_optional_keyword("not") is not None
+            guard = [parser.parse_unresolved_operand()]
+        init = []
+        if parser.parse_optional_keyword("else") is not None:
+            init = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
+        attributes = dict(parser.parse_optional_attr_dict())
+        parser.parse_punctuation(":")
+        position = parser.pos
+        kinds = parser.parse_function_type()
+        unresolved = [*args, *guard, *init]
+        operands = parser.resolve_operands(unresolved, kinds.inputs.data, position)
+        properties: dict[str, Attribute] = {
+            "opcode": StringAttr(opcode),
+            "operandSegmentSizes": _segments(len(args), bool(guard), len(init)),
+        }
+        for key in ("imms", "offsets"):
+            if key in attributes:
+                properties[key] = attributes.pop(key)
+        if negated:
+            properties["negated"] = UnitAttr()
+        return cls.create(
+            operands=operands, result_types=kinds.outputs.data, properties=properties, attributes=attributes
+        )
+
+
+@lru_cache(maxsize=None)
+def split_forms(forms: tuple) -> tuple[list, list, int]:
+    """A row's operand forms as an op has them: results ('d' and 'io'), register operands ('s', 'r', 'io', 'addr', 'tma': a map's address
+    and then its coordinates, as b64 and b32), and the number of immediates ('imm', 'special', 'sym', 'label')."""
+    from .ptx_isa import Operand
+
+    results = [form for form in forms if form.role in ("d", "io")]
+    sources = []
+    for form in forms:
+        if form.role == "tma":
+            sources.append(Operand("r", "b64"))
+            sources.append(Operand("r", "b32", form.count))
+        elif form.role in ("s", "r", "io", "addr"):
+            sources.append(form)
+    imms = sum(form.role in ("imm", "special", "sym", "label") for form in forms)
+    return results, sources, imms
+
+
+@lru_cache(maxsize=4096)
+def _string(text: str) -> StringAttr:
+    return StringAttr(text)
+
+
+@lru_cache(maxsize=4096)
+def _imm(value: int | str) -> Attribute:
+    return StringAttr(value) if isinstance(value, str) else IntegerAttr(value, i64)
+
+
+@lru_cache(maxsize=None)
+def _segments(args: int, guard: bool, init: int) -> DenseArrayBase:
+    return DenseArrayBase.from_list(i32, [args, int(guard), init])
+
+
+@irdl_op_definition
+class ConstantOp(IRDLOperation):
+    """A constant: the bit pattern `value` in one register's class. Prints as an immediate where an instruction takes one."""
+
+    name = "ptx.constant"
+    value = prop_def(IntegerAttr)
+    res = result_def(RegType)
+    traits = traits_def(Pure())
+    assembly_format = "$value attr-dict `:` type($res)"
+
+    @staticmethod
+    def make(value: int, cls: str) -> ConstantOp:
+        return ConstantOp.create(result_types=[reg(cls)], properties={"value": _imm(value)})
+
+    def verify_(self) -> None:
+        assert isinstance(self.res.type, RegType)
+        bits = CLASS_BITS[self.res.type.cls]
+        value = self.value.value.data
+        if self.res.type.count != 1:
+            raise VerifyException("a constant is one register")
+        if not -(1 << (bits - 1)) <= value < (1 << bits):
+            raise VerifyException(f"{value} does not fit in {bits} bits")
+
+
+@irdl_op_definition
+class SpecialOp(IRDLOperation):
+    """A special register by its PTX name: `ptx.special "%tid.x"`."""
+
+    name = "ptx.special"
+    register = prop_def(StringAttr)
+    res = result_def(RegType)
+    traits = traits_def(Pure())
+    assembly_format = "$register attr-dict `:` type($res)"
+
+    @staticmethod
+    def make(register: str) -> SpecialOp:
+        return SpecialOp.create(result_types=[reg("b32")], properties={"register": _string(register)})
+
+
+@irdl_op_definition
+class ParamOp(IRDLOperation):
+    """The value of the kernel parameter named `param` (`ld.param`)."""
+
+    name = "ptx.param"
+    param = prop_def(StringAttr)
+    res = result_def(RegType)
+    traits = traits_def(Pure())
+    assembly_format = "$param attr-dict `:` type($res)"
+
+    @staticmethod
+    def make(param: str, cls: str) -> ParamOp:
+        return ParamOp.create(result_types=[reg(cls)], properties={"param": _string(param)})
+
+
+@irdl_op_definition
+class ParamAddressOp(IRDLOperation):
+    """The generic address of the parameter named `param`, a tensor map (`mov.b64` and `cvta.param.u64`)."""
+
+    name = "ptx.param_address"
+    param = prop_def(StringAttr)
+    res = result_def(RegType)
+    traits = traits_def(Pure())
+    assembly_format = "$param attr-dict `:` type($res)"
+
+    @staticmethod
+    def make(param: str) -> ParamAddressOp:
+        return ParamAddressOp.create(result_types=[reg("b64")], properties={"param": _string(param)})
+
+
+@irdl_op_definition
+class SharedAddressOp(IRDLOperation):
+    """The 32-bit shared-window address of byte `offset` of the kernel's dynamic shared memory."""
+
+    name = "ptx.shared_address"
+    offset = prop_def(IntegerAttr)
+    res = result_def(RegType)
+    traits = traits_def(Pure())
+    assembly_format = "$offset attr-dict `:` type($res)"
+
+    @staticmethod
+    def make(offset: int) -> SharedAddressOp:
+        return SharedAddressOp.create(result_types=[reg("b32")], properties={"offset": _imm(offset)})
+
+
+@irdl_op_definition
+class PickOp(IRDLOperation):
+    """Registers of `source` by index, in the order given (repetition allowed). Only renames."""
+
+    name = "ptx.pick"
+    source = operand_def(RegType)
+    indices = prop_def(DenseArrayBase)
+    res = result_def(RegType)
+    traits = traits_def(Pure())
+    assembly_format = "$source $indices attr-dict `:` type($source) `->` type($res)"
+
+    @staticmethod
+    def make(source: SSAValue, indices: Sequence[int]) -> PickOp:
+        assert isinstance(source.type, RegType)
+        return PickOp.create(
+            operands=[source],
+            result_types=[reg(source.type.cls, len(indices))],
+            properties={"indices": DenseArrayBase.from_list(i32, list(indices))},
+        )
+
+    def verify_(self) -> None:
+        assert isinstance(self.source.type, RegType) and isinstance(self.res.type, RegType)
+        indices = self.indices.get_values()
+        if self.source.type.cls != self.res.type.cls or len(indices) != self.res.type.count:
+            raise VerifyException("the result has one register of the source's class for each index")
+        for index in indices:
+            if not 0 <= index < self.source.type.count:
+                raise VerifyException(f"index {index} is outside the {self.source.type.count} registers of the source")
+
+
+@irdl_op_definition
+class ConcatOp(IRDLOperation):
+    """The registers of all operands, one after another. Only renames."""
+
+    name = "ptx.concat"
+    parts = var_operand_def(RegType)
+    res = result_def(RegType)
+    traits = traits_def(Pure())
+    assembly_format = "$parts attr-dict `:` `(` type($parts) `)` `->` type($res)"
+
+    @staticmethod
+    def make(parts: Sequence[SSAValue]) -> ConcatOp:
+        types = [part.type for part in parts]
+        assert all(isinstance(kind, RegType) for kind in types)
+        return ConcatOp.create(operands=parts, result_types=[reg(types[0].cls, sum(kind.count for kind in types))])
+
+    def verify_(self) -> None:
+        types = [part.type for part in self.parts]
+        if not types:
+            raise VerifyException("nothing to concatenate")
+        if {kind.cls for kind in types} != {self.res.type.cls} or sum(k.count for k in types) != self.res.type.count:
+            raise VerifyException("the result has all registers of the operands, of one class")
+
+
+@irdl_op_definition
+class YieldOp(IRDLOperation):
+    """Ends a region of `ptx.for`, `ptx.if` or `ptx.while` with the values it hands on."""
+
+    name = "ptx.yield"
+    args = var_operand_def(RegType)
+    traits = traits_def(IsTerminator(), Pure())
+    assembly_format = "($args^ `:` type($args))? attr-dict"
+
+
+@irdl_op_definition
+class ConditionOp(IRDLOperation):
+    """Ends the first region of `ptx.while`: goes on with `args` while `condition` holds, else leaves with them."""
+
+    name = "ptx.condition"
+    condition = operand_def(RegType)
+    args = var_operand_def(RegType)
+    traits = traits_def(IsTerminator())
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ConditionOp:
+        condition = parser.parse_operand()
+        args: list[SSAValue] = []
+        if parser.parse_optional_punctuation("(") is not None:
+            unresolved = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
+            parser.parse_punctuation(")")
+            parser.parse_punctuation(":")
+            position = parser.pos
+            types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+            args = parser.resolve_operands(unresolved, types, position)
+        attributes = parser.parse_optional_attr_dict()
+        return cls.create(operands=[condition, *args], attributes=attributes)
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.condition)
+        if self.args:
+            printer.print_string(" (")
+            printer.print_list(self.args, printer.print_ssa_value)
+            printer.print_string(") : ")
+            printer.print_list(self.args, lambda value: printer.print_attribute(value.type))
+        printer.print_op_attributes(self.attributes)
+
+
+def _print_carried(printer: Printer, args: Sequence[SSAValue], init: Sequence[SSAValue]) -> None:
+    if not args:
+        return
+    printer.print_string(" carried(")
+
+    def one(pair: tuple[SSAValue, SSAValue]) -> None:
+        printer.print_ssa_value(pair[0])
+        printer.print_string(" = ")
+        printer.print_ssa_value(pair[1])
+        printer.print_string(" : ")
+        printer.print_attribute(pair[0].type)
+
+    printer.print_list(list(zip(args, init)), one)
+    printer.print_string(")")
+
+
+def _parse_carried(parser: Parser) -> tuple[list, list[SSAValue]]:
+    arguments, init = [], []
+    if parser.parse_optional_keyword("carried") is not None:
+
+        def one() -> None:
+            name = parser.parse_argument(expect_type=False)
+            parser.parse_punctuation("=")
+            operand = parser.parse_unresolved_operand()
+            parser.parse_punctuation(":")
+            kind = parser.parse_type()
+            arguments.append(name.resolve(kind))
+            init.append(parser.resolve_operand(operand, kind))
+
+        parser.parse_comma_separated_list(parser.Delimiter.PAREN, one)
+    return arguments, init
+
+
+def _check_yield(region: Region, types: Sequence[Attribute], what: str) -> None:
+    last = region.block.last_op
+    if not isinstance(last, YieldOp):
+        raise VerifyException(f"{what} must end with ptx.yield")
+    if [value.type for value in last.args] != list(types):
+        raise VerifyException(f"ptx.yield of {what} must hand on {len(types)} values of the types of the results")
+
+
+@irdl_op_definition
+class ForOp(IRDLOperation):
+    """`ptx.for %i = %lower to %upper step %step carried(%a = %init : type) {…}`: signed comparison, tested before each trip."""
+
+    name = "ptx.for"
+    lower = operand_def(RegType)
+    upper = operand_def(RegType)
+    step = operand_def(RegType)
+    init = var_operand_def(RegType)
+    res = var_result_def(RegType)
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator())
+
+    @staticmethod
+    def make(lower: SSAValue, upper: SSAValue, step: SSAValue, init: Sequence[SSAValue], body: Region) -> ForOp:
+        return ForOp.create(
+            operands=[lower, upper, step, *init], result_types=[value.type for value in init], regions=[body]
+        )
+
+    def verify_(self) -> None:
+        args = self.body.block.args
+        kinds = {self.lower.type, self.upper.type, self.step.type}
+        if len(kinds) != 1 or kinds.pop() not in (reg("b32"), reg("b64")):
+            raise VerifyException("bounds and step are one register each, all b32 or all b64")
+        types = [value.type for value in self.init]
+        if [arg.type for arg in args] != [self.lower.type, *types]:
+            raise VerifyException("the body takes the counter and then the carried values")
+        if [value.type for value in self.res] != types:
+            raise VerifyException("the results have the types of the carried values")
+        _check_yield(self.body, types, "ptx.for")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.body.block.args[0])
+        printer.print_string(" = ")
+        printer.print_ssa_value(self.lower)
+        printer.print_string(" to ")
+        printer.print_ssa_value(self.upper)
+        printer.print_string(" step ")
+        printer.print_ssa_value(self.step)
+        printer.print_string(" : ")
+        printer.print_attribute(self.lower.type)
+        _print_carried(printer, self.body.block.args[1:], self.init)
+        printer.print_string(" ")
+        printer.print_region(self.body, print_entry_block_args=False)
+        printer.print_op_attributes(self.attributes)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ForOp:
+        counter = parser.parse_argument(expect_type=False)
+        parser.parse_punctuation("=")
+        bounds = [parser.parse_unresolved_operand()]
+        for word in ("to", "step"):
+            parser.parse_keyword(word)
+            bounds.append(parser.parse_unresolved_operand())
+        parser.parse_punctuation(":")
+        kind = parser.parse_type()
+        lower, upper, step = (parser.resolve_operand(operand, kind) for operand in bounds)
+        arguments, init = _parse_carried(parser)
+        body = parser.parse_region([counter.resolve(kind), *arguments])
+        attributes = parser.parse_optional_attr_dict()
+        op = cls.make(lower, upper, step, init, body)
+        op.attributes.update(attributes)
+        return op
+
+
+@irdl_op_definition
+class IfOp(IRDLOperation):
+    """`ptx.if %p -> (types) {…} else {…}`: the condition may differ from thread to thread."""
+
+    name = "ptx.if"
+    condition = operand_def(RegType)
+    res = var_result_def(RegType)
+    then_region = region_def("single_block")
+    else_region = region_def()
+    traits = traits_def(NoTerminator())
+
+    @staticmethod
+    def make(condition: SSAValue, results: Sequence[Attribute], then: Region, other: Region | None = None) -> IfOp:
+        return IfOp.create(operands=[condition], result_types=results, regions=[then, other or Region()])
+
+    def verify_(self) -> None:
+        if self.condition.type != reg("pred"):
+            raise VerifyException("the condition is one predicate")
+        types = [value.type for value in self.res]
+        _check_yield(self.then_region, types, "ptx.if")
+        if self.else_region.blocks:
+            _check_yield(self.else_region, types, "ptx.if's else")
+        elif types:
+            raise VerifyException("ptx.if with results needs an else region")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.condition)
+        if self.res:
+            printer.print_string(" -> (")
+            printer.print_list(self.res, lambda value: printer.print_attribute(value.type))
+            printer.print_string(")")
+        printer.print_string(" ")
+        printer.print_region(self.then_region)
+        if self.else_region.blocks:
+            printer.print_string(" else ")
+            printer.print_region(self.else_region)
+        printer.print_op_attributes(self.attributes)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> IfOp:
+        condition = parser.resolve_operand(parser.parse_unresolved_operand(), reg("pred"))
+        types: list[Attribute] = []
+        if parser.parse_optional_punctuation("->") is not None:
+            types = list(parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type))
+        then = parser.parse_region()
+        other = parser.parse_region() if parser.parse_optional_keyword("else") is not None else None
+        attributes = parser.parse_optional_attr_dict()
+        op = cls.make(condition, types, then, other)
+        op.attributes.update(attributes)
+        return op
+
+
+@irdl_op_definition
+class WhileOp(IRDLOperation):
+    """`ptx.while carried(%a = %init : type) {… ptx.condition %p (%x)} do(%y : type) {… ptx.yield %z}`, as `scf.while`."""
+
+    name = "ptx.while"
+    init = var_operand_def(RegType)
+    res = var_result_def(RegType)
+    before = region_def("single_block")
+    after = region_def("single_block")
+    traits = traits_def(NoTerminator())
+
+    @staticmethod
+    def make(init: Sequence[SSAValue], results: Sequence[Attribute], before: Region, after: Region) -> WhileOp:
+        return WhileOp.create(operands=init, result_types=results, regions=[before, after])
+
+    def verify_(self) -> None:
+        types = [value.type for value in self.init]
+        results = [value.type for value in self.res]
+        if [arg.type for arg in self.before.block.args] != types:
+            raise VerifyException("the first region takes the carried values")
+        if [arg.type for arg in self.after.block.args] != results:
+            raise VerifyException("the second region takes the values of ptx.condition, which are the results")
+        last = self.before.block.last_op
+        if not isinstance(last, ConditionOp):
+            raise VerifyException("the first region must end with ptx.condition")
+        if last.condition.type != reg("pred") or [value.type for value in last.args] != results:
+            raise VerifyException("ptx.condition takes one predicate and values of the types of the results")
+        _check_yield(self.after, types, "ptx.while")
+
+    def print(self, printer: Printer) -> None:
+        _print_carried(printer, self.before.block.args, self.init)
+        printer.print_string(" ")
+        printer.print_region(self.before, print_entry_block_args=False)
+        printer.print_string(" do ")
+        if self.after.block.args:
+            printer.print_string("(")
+            printer.print_list(self.after.block.args, printer.print_block_argument)
+            printer.print_string(") ")
+        printer.print_region(self.after, print_entry_block_args=False)
+        printer.print_op_attributes(self.attributes)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> WhileOp:
+        arguments, init = _parse_carried(parser)
+        before = parser.parse_region(arguments)
+        parser.parse_keyword("do")
+        after_args = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument) or []
+        after = parser.parse_region(after_args)
+        attributes = parser.parse_optional_attr_dict()
+        op = cls.make(init, [arg.type for arg in after_args], before, after)
+        op.attributes.update(attributes)
+        return op
+
+
+@irdl_op_definition
+class WaitParityOp(IRDLOperation):
+    """Waits until the mbarrier at shared address `barrier` (plus `offset` bytes) has completed the phase of parity `phase` (0 or 1):
+    a loop round `mbarrier.try_wait.parity` (PTX ISA 9.0 §9.7.13.15)."""
+
+    name = "ptx.wait_parity"
+    barrier = operand_def(RegType)
+    phase = operand_def(RegType)
+    offset = opt_prop_def(IntegerAttr)
+    assembly_format = "$barrier `,` $phase (`offset` $offset^)? attr-dict `:` type($barrier) `,` type($phase)"
+
+    @staticmethod
+    def make(barrier: SSAValue, phase: SSAValue, offset: int = 0) -> WaitParityOp:
+        properties: dict[str, Attribute] = {"offset": _imm(offset)} if offset else {}
+        return WaitParityOp.create(operands=[barrier, phase], properties=properties)
+
+    def verify_(self) -> None:
+        if self.barrier.type != reg("b32") or self.phase.type != reg("b32"):
+            raise VerifyException("the barrier's address and the phase are one b32 register each")
+
+
+@irdl_op_definition
+class KernelOp(IRDLOperation):
+    """A kernel at the ptx level. `threads` a block, `shared` bytes of dynamic shared memory, and the plan its launcher needs."""
+
+    name = "ptx.kernel"
+    sym_name = prop_def(SymbolNameConstraint())
+    target = prop_def(StringAttr)
+    threads = prop_def(IntegerAttr)
+    shared = prop_def(IntegerAttr)
+    plan = opt_prop_def(PlanAttr)
+    body = region_def("single_block")
+    traits = traits_def(SymbolOpInterface(), IsolatedFromAbove(), NoTerminator())
+
+    @staticmethod
+    def make(name: str, target: str, threads: int, shared: int, plan: LaunchPlan | None, body: Region) -> KernelOp:
+        properties: dict[str, Attribute] = {
+            "sym_name": StringAttr(name),
+            "target": StringAttr(target),
+            "threads": _imm(threads),
+            "shared": _imm(shared),
+        }
+        if plan is not None:
+            properties["plan"] = PlanAttr(plan)
+        return KernelOp.create(properties=properties, regions=[body])
+
+    def verify_(self) -> None:
+        target = get_target(self.target.data)
+        threads, shared = self.threads.value.data, self.shared.value.data
+        if not (0 < threads <= 1024 and threads % 32 == 0):
+            raise VerifyException(f"threads must be a positive multiple of 32 up to 1024, found {threads}")
+        if not 0 <= shared <= target.max_shared_bytes:
+            raise VerifyException(f"{shared} bytes of shared memory, {target.name} has {target.max_shared_bytes} a block")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.sym_name.data)
+        printer.print_string(f" target {self.target.data} threads {self.threads.value.data} shared {self.shared.value.data}")
+        if self.plan is not None:
+            printer.print_string(" plan ")
+            printer.print_attribute(self.plan)
+        printer.print_string(" ")
+        printer.print_region(self.body, print_entry_block_args=False)
+        printer.print_op_attributes(self.attributes)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> KernelOp:
+        name = parser.parse_symbol_name()
+        parser.parse_keyword("target")
+        target = parser.parse_identifier()
+        parser.parse_keyword("threads")
+        threads = parser.parse_integer()
+        parser.parse_keyword("shared")
+        shared = parser.parse_integer()
+        plan = None
+        if parser.parse_optional_keyword("plan") is not None:
+            attribute = parser.parse_attribute()
+            if not isinstance(attribute, PlanAttr):
+                parser.raise_error("expected a #ptx.plan attribute")
+            plan = attribute.data
+        body = parser.parse_region()
+        if not body.blocks:
+            body.add_block(Block())
+        attributes = parser.parse_optional_attr_dict()
+        op = cls.make(name.data, target, threads, shared, plan, body)
+        op.attributes.update(attributes)
+        return op
+
+
+Ptx = Dialect(
+    "ptx",
+    [
+        InstOp,
+        ConstantOp,
+        SpecialOp,
+        ParamOp,
+        ParamAddressOp,
+        SharedAddressOp,
+        PickOp,
+        ConcatOp,
+        YieldOp,
+        ConditionOp,
+        ForOp,
+        IfOp,
+        WhileOp,
+        WaitParityOp,
+        KernelOp,
+    ],
+    [RegType, PlanAttr],
+)
+
