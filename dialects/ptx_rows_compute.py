@@ -124,10 +124,7 @@ def _min_max(name: str) -> Iterator[Row]:
             words = ("ftz" if ftz else "", "NaN" if nan else "", "xorsign.abs" if xorsign else "")
             args = {"type": type_, "ftz": ftz, "nan": nan, "xorsign_abs": xorsign}
             version = (7, 2) if xorsign else (7, 0)
-            since = "sm_90" if xorsign and False else "sm_80"
-            yield make_row(
-                _spell(name, *words, type_), _same(type_, 2), name, args, "alu", since=since, version=version
-            )
+            yield make_row(_spell(name, *words, type_), _same(type_, 2), name, args, version=version)
     yield make_row(f"{name}.f64", _same("f64", 2), name, {"type": "f64", "nan": False}, "fp64")
 
 
@@ -228,8 +225,17 @@ def _setp() -> Iterator[Row]:
         args = {"cmp": comparison, "type": type_, "ftz": ftz}
         return make_row(opcode, f"d:pred {source}:{cls} {source}:{cls}", "setp", args, **more)
 
+    def combined(comparison: str, combine: str, type_: str, ftz: bool = False) -> Row:
+        opcode = _spell("setp", comparison, combine, "ftz" if ftz else "", type_)
+        cls = CLASS_OF_TYPE[type_]
+        args = {"cmp": comparison, "type": type_, "ftz": ftz, "combine": combine}
+        return make_row(opcode, f"d:pred s:{cls} s:{cls} r:pred", "setp", args)
+
     for type_ in ("b16", "b32", "b64"):
         yield from (one(comparison, type_) for comparison in ("eq", "ne"))
+    for combine, comparison in product(("and", "or"), _ORDERED):
+        yield from (combined(comparison, combine, type_) for type_ in ("s32", "u32", "s64", "u64", "f32"))
+        yield combined(comparison, combine, "f32", True)
     for type_ in _INTS:
         unsigned = ("lo", "ls", "hi", "hs") if type_[0] == "u" else ()
         yield from (one(comparison, type_) for comparison in (*_ORDERED, *unsigned))
