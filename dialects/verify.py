@@ -53,7 +53,7 @@ def _verify_own(op: Operation, emitter: Emitter, escaping: set[Operation]) -> No
 def _verify_structure(op: Operation, emitter: Emitter) -> None:
     block = op.parent
     if op.successors:
-        if block is None or block.last_op is not op:
+        if block is None or (block.last_op is not op and not op.has_trait(IsTerminator)):
             emitter.error(op, f"'{op.name}' branches to other blocks and must be the last operation of its block")
         if any(successor.parent is not op.parent_region() for successor in op.successors):
             emitter.error(op, f"'{op.name}' branches to a block of another region")
