@@ -3,8 +3,8 @@
 xDSL's parser knows file positions while it reads but leaves every operation at an unknown location, reports an
 undefined value at the end of the file, and lets verification failures of attributes escape without a position.
 `parse_module` closes these gaps by a subclass that overrides a few of the parser's methods; they are the only
-private parts of xDSL that this file leans on (xDSL is pinned). `print_module` adds what the printer lacks: attributes of
-the `layout` dialect that occur more than once are printed as aliases, `#tv = #layout.tv<...>` at the top.
+private parts of xDSL that this file leans on (xDSL is pinned). `print_module` adds what the printer lacks: attributes
+of the `layout` dialect that occur more than once are printed as aliases, `#tv = #layout.tv<...>` at the top.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _place(span: Span[Any]) -> Location:
 
 
 class _DenseElement(AttrParser._TensorLiteralElement):
-    """An element of a dense literal; a hexadecimal one of a float type states its bits, as MLIR has it, not its value."""
+    """An element of a dense literal; a hexadecimal one of a float type states its bits, as in MLIR, not its value."""
 
     def to_type(self, parser: AttrParser, type: Any) -> Any:
         if isinstance(type, AnyFloat) and self.span.text.startswith("0x"):

@@ -27,7 +27,7 @@ from .diagnostics import Diagnostic, Emitter, TeselaError, nearest_location
 
 
 def verify_module(module: ModuleOp) -> None:
-    """Raise one TeselaError with every error of the module, in the order of the text; return None for a valid module."""
+    """Raise one TeselaError with every error of the module, in the order of the text; a valid module gives None."""
     emitter = Emitter()
     escaping = _Dominance(emitter).check(module)
     for op in module.walk():
@@ -68,7 +68,9 @@ def _verify_structure(op: Operation, emitter: Emitter) -> None:
 
 def _verify_constants(op: Operation, emitter: Emitter) -> None:
     for name, attribute in (*op.properties.items(), *op.attributes.items()):
-        if not isinstance(attribute, DenseIntOrFPElementsAttr) or not isinstance(attribute.get_element_type(), AnyFloat):
+        if not isinstance(attribute, DenseIntOrFPElementsAttr) or not isinstance(
+            attribute.get_element_type(), AnyFloat
+        ):
             continue
         if bad := [v for v in attribute.iter_values() if not math.isfinite(v)]:
             emitter.error(
@@ -218,7 +220,7 @@ def dominator_tree(region: Region) -> tuple[dict[Block, list[Block]], list[Block
 
 
 def _postorder(entry: Block) -> list[Block]:
-    """Blocks reachable from `entry` within its region, each after the blocks that a depth-first search leaves earlier."""
+    """Blocks reachable from `entry` within its region, in the order in which a depth-first search leaves them."""
     seen = {entry}
     order: list[Block] = []
     stack = [(entry, iter(entry.last_op.successors if entry.last_op else ()))]

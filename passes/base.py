@@ -37,8 +37,8 @@ class Pass(ABC):
     """A transformation or check of a module.
 
     A subclass is a `@dataclass` whose fields, each with a default, are the pass's options; their annotations may be
-    `int`, `bool`, `str`, `float`, an optional of these, or a tuple of ints (`sizes=1,2,3`). A pass keeps locations: what it
-    creates, it creates at the location of what it replaces.
+    `int`, `bool`, `str`, `float`, a `Literal` of strings, an optional of these, or a tuple of ints (`sizes=1,2,3`). A
+    pass keeps locations: what it creates, it creates at the location of what it replaces.
     """
 
     name: ClassVar[str]
@@ -59,9 +59,9 @@ def run_passes(
 ) -> None:
     """Run passes in order on `module`, in place.
 
-    `before(pass)` and `after(pass, seconds)` are called round each one. With `verify_each` the module is verified before
-    the first pass and after each; a failure after a pass says which pass it was. Raises TeselaError of a pass, of the
-    verifier, and, after the pass that recorded them, with the errors in `context.emitter`.
+    `before(pass)` and `after(pass, seconds)` are called round each one. With `verify_each` the module is verified
+    before the first pass and after each; a failure after a pass says which pass it was. Raises TeselaError of a pass,
+    of the verifier, and, after the pass that recorded them, with the errors in `context.emitter`.
     """
     if verify_each:
         _verify(module, None)

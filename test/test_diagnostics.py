@@ -35,7 +35,10 @@ def test_render_one_block() -> None:
 
 
 def test_render_without_place_or_source() -> None:
-    diagnostics = [Diagnostic("warning", "slow path\nbecause of this"), Diagnostic("error", "bad", Location("nofile", 3, 1))]
+    diagnostics = [
+        Diagnostic("warning", "slow path\nbecause of this"),
+        Diagnostic("error", "bad", Location("nofile", 3, 1)),
+    ]
     assert render(diagnostics) == "warning: slow path\n  because of this\nnofile:3:1: error: bad\n"
 
 

@@ -1,4 +1,4 @@
-"""The rules of the house: layers, the package list, docstrings, doctests, tables that agree with the tree, links, words."""
+"""The rules of the house: layers, the package list, docstrings, doctests, tables that agree with the tree, links."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def module_name(path: Path) -> str:
 
 
 def imported_modules(path: Path) -> Iterator[tuple[str, int]]:
-    """(absolute module name, line) of all that a module imports, also inside functions and in lazy tables of strings."""
+    """(absolute name, line) of all that a module imports, also inside functions and in lazy tables of strings."""
     package = module_name(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
@@ -189,7 +189,10 @@ def test_pass_table() -> None:
     from tesela.passes.base import Pass
 
     run_lines = "\n".join(
-        line for path in (ROOT / "test" / "ir").rglob("*.mlir") for line in path.read_text().split("\n") if "RUN:" in line
+        line
+        for path in (ROOT / "test" / "ir").rglob("*.mlir")
+        for line in path.read_text().split("\n")
+        if "RUN:" in line
     )
     for name, entry in PASSES.items():
         pass_class = get_pass(name)
@@ -231,7 +234,9 @@ def test_every_op_is_in_some_ir_test() -> None:
         module, attribute = target.split(":")
         if module.startswith("tesela."):
             dialect = getattr(importlib.import_module(module), attribute)
-            missing += [op.name for op in dialect.operations if not re.search(rf"(?<![\w.]){re.escape(op.name)}\b", texts)]
+            missing += [
+                op.name for op in dialect.operations if not re.search(rf"(?<![\w.]){re.escape(op.name)}\b", texts)
+            ]
     assert not missing, f"no IR test has: {', '.join(missing)}"
 
 

@@ -49,7 +49,10 @@ def outcome(folder: Path, text: str) -> str | None:
             "// RUN: tesela-opt %s | FileCheck %s --check-prefixes=A,B\n// A: addi\n",
             "names the FileCheck prefix B, which the file does not use",
         ),
-        ("// RUN: tesela-opt %s | FileCheck %s --check-prefixes=A,B\n// A: addi\n// B-NEXT: return\n// NOTE: x\n", None),
+        (
+            "// RUN: tesela-opt %s | FileCheck %s --check-prefixes=A,B\n// A: addi\n// B-NEXT: return\n// NOTE: x\n",
+            None,
+        ),
     ],
 )
 def test_outcomes(tmp_path: Path, text: str, problem: str | None) -> None:
@@ -82,7 +85,9 @@ def test_bless_writes_checks_that_pass_and_is_idempotent(tmp_path: Path) -> None
     assert "stale" not in path.read_text() and str(tmp_path) not in path.read_text()
     assert path.read_text().startswith(head + code)
     assert not bless_file(path, tmp_path / "t")
-    assert "Couldn't match" in (outcome(tmp_path, path.read_text().replace("%a, %a", "%a, %b", 1).replace("@f(", "@f(%b: i32, ", 1)) or "")
+    assert "Couldn't match" in (
+        outcome(tmp_path, path.read_text().replace("%a, %a", "%a, %b", 1).replace("@f(", "@f(%b: i32, ", 1)) or ""
+    )
 
 
 def test_bless_leaves_other_files_alone(tmp_path: Path) -> None:

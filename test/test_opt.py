@@ -13,7 +13,12 @@ from tesela import __version__
 from tesela.passes import PASSES
 from tesela.tools import cli, opt
 
-GOOD = "func.func @f(%a: i32) -> i32 {\n  %0 = arith.addi %a, %a : i32\n  %1 = arith.addi %a, %a : i32\n  func.return %1 : i32\n}\n"
+GOOD = """func.func @f(%a: i32) -> i32 {
+  %0 = arith.addi %a, %a : i32
+  %1 = arith.addi %a, %a : i32
+  func.return %1 : i32
+}
+"""
 BAD = "func.func @f(%a: i32) -> i32 {\n  func.return %b : i32\n}\n"
 
 
@@ -41,7 +46,11 @@ def test_output_file(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    assert run(str(tmp_path / "no.mlir")) == (1, "", f"error: cannot read '{tmp_path / 'no.mlir'}': No such file or directory\n")
+    assert run(str(tmp_path / "no.mlir")) == (
+        1,
+        "",
+        f"error: cannot read '{tmp_path / 'no.mlir'}': No such file or directory\n",
+    )
     assert run(str(tmp_path))[2] == f"error: cannot read '{tmp_path}': Is a directory\n"
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     assert run(str(tmp_path / "binary"))[2] == f"error: cannot read '{tmp_path / 'binary'}': it is not UTF-8 text\n"
@@ -64,7 +73,9 @@ def test_wrong_pipelines_and_targets() -> None:
 
 
 def test_dumps_and_times() -> None:
-    status, out, err = run("-p", "cse,dce", "--print-ir-before-all", "--print-ir-after-all", "--time-passes", stdin=GOOD)
+    status, out, err = run(
+        "-p", "cse,dce", "--print-ir-before-all", "--print-ir-after-all", "--time-passes", stdin=GOOD
+    )
     assert status == 0
     heads = [line for line in err.splitlines() if line.startswith("// -----//")]
     assert heads == [f"// -----// IR {w} {p} //----- //" for p in ("cse", "dce") for w in ("before", "after")]

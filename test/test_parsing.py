@@ -85,7 +85,8 @@ def test_deep_nesting_is_an_error_and_no_crash() -> None:
 
 
 def test_dense_hexadecimal_floats_are_bits() -> None:
-    text = "%0 = arith.constant dense<[0x3F800000, 0x80000000]> : tensor<2xf32>\n%1 = arith.constant dense<0x3F80> : tensor<2xbf16>"
+    text = "%0 = arith.constant dense<[0x3F800000, 0x80000000]> : tensor<2xf32>\n"
+    text += "%1 = arith.constant dense<0x3F80> : tensor<2xbf16>\n"
     module = parse_module(text)
     values = [op.properties["value"].get_values() for op in module.body.block.ops]
     assert str(values) == "[(1.0, -0.0), (1.0, 1.0)]"
@@ -108,7 +109,7 @@ TOKEN = re.compile(r'[%^#!@]?[\w.]+|"[^"]*"|->|::|\S')
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_text_gives_errors_and_never_a_crash(seed: int) -> None:
-    """Deleting, replacing and inserting tokens anywhere gives a module or a TeselaError; a module that verifies round-trips."""
+    """Damaging tokens anywhere gives a module or a TeselaError, and a module that verifies round-trips."""
     rng = random.Random(seed)
     texts = [re.sub(r"//.*", "", text) for path in IR_FILES for text in modules_of(path)]
     tokens = [token for text in texts for token in TOKEN.findall(text)]

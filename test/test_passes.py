@@ -50,7 +50,8 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pipeline_text(probe) -> None:
-    text = ' cse , probe{stages=3 fast limit=7 label="a b" sizes=1,2 share=1e-3 mode=off},probe { limit=none fast=false },dce '
+    text = ' cse , probe{stages=3 fast limit=7 label="a b" sizes=1,2 share=1e-3 mode=off},'
+    text += "probe { limit=none fast=false },dce "
     steps = parse_pipeline(text)
     assert [s.name for s in steps] == ["cse", "probe", "probe", "dce"]
     assert steps[1] == Probe(3, True, "a b", 1e-3, 7, (1, 2), "off")
@@ -63,9 +64,15 @@ def test_pipeline_text(probe) -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("cse,\n  canonicalise", "<pipeline>:2:3: error: unknown pass 'canonicalise'\n    canonicalise\n    ^\n  hint: did you mean canonicalize?"),
+        (
+            "cse,\n  canonicalise",
+            ":2:3: error: unknown pass 'canonicalise'\n    canonicalise\n    ^\n  hint: did you mean canonicalize?",
+        ),
         ("zzz", "<pipeline>:1:1: error: unknown pass 'zzz'\n  zzz\n  ^\n  hint: known passes: canonicalize"),
-        ("cse{x=1}", "<pipeline>:1:5: error: pass 'cse' has no option 'x'\n  cse{x=1}\n      ^\n  hint: it has no options"),
+        (
+            "cse{x=1}",
+            "<pipeline>:1:5: error: pass 'cse' has no option 'x'\n  cse{x=1}\n      ^\n  hint: it has no options",
+        ),
         ("probe{stage=1}", ":7: error: pass 'probe' has no option 'stage'"),
         ("probe{stages=two}", ":14: error: option 'stages' of pass 'probe' takes an integer, not 'two'"),
         ("probe{share=x}", ":13: error: option 'share' of pass 'probe' takes a number, not 'x'"),

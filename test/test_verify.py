@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from xdsl.dialects.builtin import ModuleOp, i32
 from xdsl.dialects import test
+from xdsl.dialects.builtin import ModuleOp, i32
 from xdsl.ir import Block, Region
 
 from tesela.dialects.diagnostics import TeselaError
@@ -17,7 +17,9 @@ from tesela.dialects.verify import dominator_tree, verify_module
 def random_region(rng: random.Random, size: int) -> Region:
     blocks = [Block() for _ in range(size)]
     for block in blocks:
-        block.add_op(test.TestTermOp(successors=rng.sample(blocks[1:], min(rng.randrange(3), size - 1)) if size > 1 else []))
+        block.add_op(
+            test.TestTermOp(successors=rng.sample(blocks[1:], min(rng.randrange(3), size - 1)) if size > 1 else [])
+        )
     return Region(blocks)
 
 

@@ -1,7 +1,7 @@
 """tesela: the command-line tool, a table of subcommands that are imported only when they are run.
 
-A subcommand is a module with `add_arguments(parser)` and `run(arguments, stdout, stderr) -> int`; it raises TeselaError for
-what the user can act on. Adding one is its module and a row of `COMMANDS`.
+A subcommand is a module with `add_arguments(parser)` and `run(arguments, stdout, stderr) -> int`; it raises TeselaError
+for what the user can act on. Adding one is its module and a row of `COMMANDS`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What all command-line tools share: reading and writing files, usage errors, and never a traceback at the user.
 
-Exit statuses: 0 success, 1 an error that the user can act on (printed with place and caret), 2 wrong usage of the command
-line, 70 an internal error (one line; the traceback with TESELA_DEBUG=1 in the environment).
+Exit statuses: 0 success, 1 an error that the user can act on (printed with place and caret), 2 wrong usage of the
+command line, 70 an internal error (one line; the traceback with TESELA_DEBUG=1 in the environment).
 """
 
 from __future__ import annotations

@@ -56,8 +56,16 @@ def make_parser() -> argparse.ArgumentParser:
     add("--print-ir-before-all", action="store_true", help="print the module to standard error before each pass")
     add("--print-ir-after-all", action="store_true", help="print the module to standard error after each pass")
     add("--print-debuginfo", action="store_true", help="print the location of every operation")
-    add("--split-input-file", action="store_true", help="treat the parts between lines '// -----' as modules of their own")
-    add("--verify-diagnostics", action="store_true", help="check diagnostics against expected-error comments; print no IR")
+    add(
+        "--split-input-file",
+        action="store_true",
+        help="treat the parts between lines '// -----' as modules of their own",
+    )
+    add(
+        "--verify-diagnostics",
+        action="store_true",
+        help="check diagnostics against expected-error comments; print no IR",
+    )
     add("--allow-unregistered-dialect", action="store_true", help="accept operations of unknown dialects")
     add("--time-passes", action="store_true", help="print the time of each pass to standard error")
     add("--list-passes", action="store_true", help="list all passes and their options, and stop")
