@@ -36,6 +36,7 @@ from xdsl.utils.mlir_lexer import MLIRTokenKind
 
 from . import DIALECTS
 from .diagnostics import Diagnostic, Location, TeselaError, source_text
+from .messages import explain
 
 BUILD_FAILURES = (VerifyException, ValueError, OverflowError)
 """What constructors and verifiers of attributes, types and operations raise for values that the text can state."""
@@ -73,13 +74,6 @@ def parse_module(text: str, filename: str = "<string>", context: Context | None 
     return module
 
 
-MESSAGES = {
-    "Could not parse entire input!": "expected an operation",
-    " in block definition": "expected an operation, a block label or '}'",
-}
-"""Messages of xDSL's parser that do not say what was expected, and what they mean."""
-
-
 def _diagnostics(error: ParseError) -> list[Diagnostic]:
     notes = []
     if isinstance(error, MultipleSpansParseError):
@@ -87,10 +81,8 @@ def _diagnostics(error: ParseError) -> list[Diagnostic]:
             return [Diagnostic("error", f"use of undefined block {s.text}", _place(s)) for s, _ in error.refs]
         text = error.ref_text or "see here"
         notes = [Diagnostic("note", message or text.rstrip(":"), _place(span)) for span, message in error.refs]
-    message = MESSAGES.get(error.msg, error.msg).rstrip("!.")
-    if message[1:2].islower():
-        message = message[0].lower() + message[1:]
-    return [Diagnostic("error", message, _place(error.span), getattr(error, "hint", None), notes)]
+    message, hint = explain(error.msg, getattr(error, "op_name", None))
+    return [Diagnostic("error", message, _place(error.span), getattr(error, "hint", hint), notes)]
 
 
 def _place(span: Span[Any]) -> Location:
@@ -122,6 +114,7 @@ class _LocatingParser(Parser):
         self._definitions: dict[str, Span[str]] = {}
         self._argument_locations: dict[int, LocationAttr] = {}
         self._consumed: Span[str] | None = None
+        self._op_names: list[str] = []
         super().__init__(context, text, filename)
 
     def location_attr(self, position: int) -> FileLineColLoc:
@@ -155,10 +148,14 @@ class _LocatingParser(Parser):
 
     def parse_operation(self) -> Operation:
         start = self._current_token.span
+        depth = len(self._op_names)
         try:
             op = super().parse_operation()
         except BUILD_FAILURES as error:
-            raise ParseError(start, str(error)) from None
+            failure = ParseError(start, str(error))
+            failure.op_name = self._op_names[depth] if len(self._op_names) > depth else None
+            raise failure from None
+        del self._op_names[depth:]
         # An explicit `loc(unknown)` is an equal attribute but not this object, and stays as written.
         if op.location is UNKNOWN_LOC:
             op.location = self.location_attr(start.start)
@@ -220,6 +217,7 @@ class _LocatingParser(Parser):
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
         if op_type := self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack):
+            self._op_names.append(op_type.name)
             return op_type
         dialect, _, _ = name.partition(".")
         if "." in name and dialect not in self.ctx.registered_dialect_names:

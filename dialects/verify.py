@@ -24,6 +24,7 @@ from xdsl.traits import IsolatedFromAbove, IsTerminator, NoTerminator, SymbolOpI
 from xdsl.utils.exceptions import VerifyException
 
 from .diagnostics import Diagnostic, Emitter, TeselaError, nearest_location
+from .messages import explain
 
 
 def verify_module(module: ModuleOp) -> None:
@@ -47,7 +48,7 @@ def _verify_own(op: Operation, emitter: Emitter, escaping: set[Operation]) -> No
     except VerifyException as error:
         # The isolation trait prints the whole inner operation; the dominance check has said the same at its place.
         if not (op in escaping and str(error).startswith("Operation using value defined out of its IsolatedFromAbove")):
-            emitter.error(op, f"'{op.name}': {error}")
+            emitter.error(op, *explain(str(error), op.name))
 
 
 def _verify_structure(op: Operation, emitter: Emitter) -> None:
