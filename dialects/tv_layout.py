@@ -159,7 +159,9 @@ class TVLayout:
 
     def __post_init__(self) -> None:
         if len({len(mode.stride) for mode in (*self.thread, *self.value)}) > 1:
-            raise LayoutError(f"layout {self}: every stride must have one entry per dimension, but their lengths differ")
+            raise LayoutError(
+                f"layout {self}: every stride must have one entry per dimension, but their lengths differ"
+            )
 
     # ---- the function -------------------------------------------------------------------------------------------
 
