@@ -319,9 +319,8 @@ def test_blocked_covers_every_shape_once(shape: list[int], data: st.DataObject) 
     width = layout.contiguous(order[0])
     assert width % vector == 0 or width >= shape[order[0]]
     # Threads neighbouring along order[0] hold neighbouring vectors: the first thread digit steps over one vector.
-    first = layout.thread[0] if layout.thread else Mode(1, (0,))
-    if shape[order[0]] >= 2 * vector and first.stride[order[0]]:
-        assert first.stride[order[0]] == vector
+    along = [mode.stride[order[0]] for mode in layout.thread if mode.stride[order[0]]]
+    assert all(step == width for step in along[:1])
 
 
 def test_blocked_spreads_as_documented() -> None:
