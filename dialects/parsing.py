@@ -17,9 +17,9 @@ from io import StringIO
 from typing import Any
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import UNKNOWN_LOC, FileLineColLoc, IntAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import UNKNOWN_LOC, AnyFloat, FileLineColLoc, IntAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, BlockArgument, Dialect, Operation, SSAValue, TypeAttribute
-from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.parser import AttrParser, Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
 from xdsl.utils.lexer import Span
@@ -57,6 +57,8 @@ def parse_module(text: str, filename: str = "<string>", context: Context | None 
             module = parser.parse_module()
         except ParseError as error:
             raise TeselaError(parser.undefined_values() or [_diagnostic(error)]) from None
+        except RecursionError:
+            raise TeselaError.at(parser.place(), "the text is nested too deeply to be read") from None
     if module.location is UNKNOWN_LOC:
         module.location = parser.location_attr(0)
     return module
@@ -75,8 +77,22 @@ def _place(span: Span[Any]) -> Location:
     return Location(place.file, place.line, place.col)
 
 
+class _DenseElement(AttrParser._TensorLiteralElement):
+    """An element of a dense literal; a hexadecimal one of a float type states its bits, as MLIR has it, not its value."""
+
+    def to_type(self, parser: AttrParser, type: Any) -> Any:
+        if isinstance(type, AnyFloat) and self.span.text.startswith("0x"):
+            try:
+                return type.unpack(int(self.value).to_bytes(type.compile_time_size, "little"), 1)[0]
+            except OverflowError:
+                parser.raise_error(f"'{self.span.text}' has more bits than {type}", self.span)
+        return super().to_type(parser, type)
+
+
 class _LocatingParser(Parser):
     """xDSL's parser, with a file position for everything it builds and everything it rejects."""
+
+    _TensorLiteralElement = _DenseElement
 
     def __init__(self, context: Context, text: str, filename: str):
         self._filename = StringAttr(filename)
@@ -90,6 +106,10 @@ class _LocatingParser(Parser):
         """The location attribute of an offset into the text."""
         line = bisect_right(self._line_starts, position)
         return FileLineColLoc(self._filename, IntAttr(line), IntAttr(position - self._line_starts[line - 1] + 1))
+
+    def place(self) -> Location:
+        """Where the parser stands."""
+        return _place(self._current_token.span)
 
     def undefined_values(self) -> list[Diagnostic]:
         """One error per value that the text uses and never defines, once the text was read to its end."""
