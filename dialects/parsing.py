@@ -2,7 +2,7 @@
 
 xDSL's parser knows file positions while it reads but leaves every operation at an unknown location, reports an
 undefined value at the end of the file, and lets verification failures of attributes escape without a position.
-`parse_module` closes these gaps by a subclass that overrides five of the parser's methods; they are the only
+`parse_module` closes these gaps by a subclass that overrides a few of the parser's methods; they are the only
 private parts of xDSL that this file leans on (xDSL is pinned). `print_module` adds what the printer lacks: attributes of
 the `layout` dialect that occur more than once are printed as aliases, `#tv = #layout.tv<...>` at the top.
 """
@@ -17,8 +17,16 @@ from io import StringIO
 from typing import Any
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import UNKNOWN_LOC, AnyFloat, FileLineColLoc, IntAttr, ModuleOp, StringAttr
-from xdsl.ir import Attribute, BlockArgument, Dialect, Operation, SSAValue, TypeAttribute
+from xdsl.dialects.builtin import (
+    UNKNOWN_LOC,
+    AnyFloat,
+    DenseIntOrFPElementsAttr,
+    FileLineColLoc,
+    IntAttr,
+    ModuleOp,
+    StringAttr,
+)
+from xdsl.ir import Attribute, Block, BlockArgument, Dialect, Operation, SSAValue, TypeAttribute
 from xdsl.parser import AttrParser, Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
@@ -56,7 +64,7 @@ def parse_module(text: str, filename: str = "<string>", context: Context | None 
         try:
             module = parser.parse_module()
         except ParseError as error:
-            raise TeselaError(parser.undefined_values() or [_diagnostic(error)]) from None
+            raise TeselaError(parser.undefined_values() or _diagnostics(error)) from None
         except RecursionError:
             raise TeselaError.at(parser.place(), "the text is nested too deeply to be read") from None
     if module.location is UNKNOWN_LOC:
@@ -64,12 +72,24 @@ def parse_module(text: str, filename: str = "<string>", context: Context | None 
     return module
 
 
-def _diagnostic(error: ParseError) -> Diagnostic:
+MESSAGES = {
+    "Could not parse entire input!": "expected an operation",
+    " in block definition": "expected an operation, a block label or '}'",
+}
+"""Messages of xDSL's parser that do not say what was expected, and what they mean."""
+
+
+def _diagnostics(error: ParseError) -> list[Diagnostic]:
     notes = []
     if isinstance(error, MultipleSpansParseError):
-        notes = [Diagnostic("note", message or error.ref_text or "here", _place(span)) for span, message in error.refs]
-    message = error.msg[:1].lower() + error.msg[1:] if error.msg[1:2].islower() else error.msg
-    return Diagnostic("error", message.rstrip("!."), _place(error.span), getattr(error, "hint", None), notes)
+        if error.ref_text == "dangling block references:":
+            return [Diagnostic("error", f"use of undefined block {s.text}", _place(s)) for s, _ in error.refs]
+        text = error.ref_text or "see here"
+        notes = [Diagnostic("note", message or text.rstrip(":"), _place(span)) for span, message in error.refs]
+    message = MESSAGES.get(error.msg, error.msg).rstrip("!.")
+    if message[1:2].islower():
+        message = message[0].lower() + message[1:]
+    return [Diagnostic("error", message, _place(error.span), getattr(error, "hint", None), notes)]
 
 
 def _place(span: Span[Any]) -> Location:
@@ -154,6 +174,16 @@ class _LocatingParser(Parser):
         except BUILD_FAILURES as error:
             raise ParseError(start, str(error)) from None
 
+    def parse_dense_int_or_fp_elements_attr(self, type: Any) -> DenseIntOrFPElementsAttr:
+        start = self._consumed
+        try:
+            return super().parse_dense_int_or_fp_elements_attr(type)
+        except ParseError as error:
+            # Elements that do not fit the type are noticed behind the type; the literal is what is wrong.
+            if error.msg.startswith(("Shape mismatch", "Expected at least one element", "Hex string")):
+                error.span = start
+            raise
+
     def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> SSAValue[Any]:
         if operand.operand_name not in self.ssa_values:
             self._first_uses.setdefault(operand.operand_name, operand.span)
@@ -165,6 +195,13 @@ class _LocatingParser(Parser):
             if isinstance(value, BlockArgument) and value.location is UNKNOWN_LOC:
                 value.location = self.location_attr(span.start)
         super()._register_ssa_definition(name, values, span)
+
+    def _parse_block(self) -> Block:
+        label = self._current_token
+        block = super()._parse_block()
+        # xDSL does not note the definition of a block that was branched to before, and fails on a second one.
+        self.blocks[label.text[1:]] = (block, label.span)
+        return block
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
         if op_type := self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack):
