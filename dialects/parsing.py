@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     FileLineColLoc,
     IntAttr,
+    LocationAttr,
     ModuleOp,
     StringAttr,
 )
@@ -119,6 +120,7 @@ class _LocatingParser(Parser):
         self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
         self._first_uses: dict[str, Span[str]] = {}
         self._definitions: dict[str, Span[str]] = {}
+        self._argument_locations: dict[int, LocationAttr] = {}
         self._consumed: Span[str] | None = None
         super().__init__(context, text, filename)
 
@@ -145,6 +147,8 @@ class _LocatingParser(Parser):
         return diagnostics
 
     def _consume_token(self, expected_kind: MLIRTokenKind | None = None):
+        if expected_kind is not None and self._current_token.kind is not expected_kind:
+            self.raise_error(f"expected {expected_kind.value!r}")  # where xDSL asserts
         token = super()._consume_token(expected_kind)
         self._consumed = token.span
         return token
@@ -158,7 +162,18 @@ class _LocatingParser(Parser):
         # An explicit `loc(unknown)` is an equal attribute but not this object, and stays as written.
         if op.location is UNKNOWN_LOC:
             op.location = self.location_attr(start.start)
+        for region in op.regions:
+            # A terminator that the text leaves out stands where its operation does.
+            if (last := region.last_block and region.last_block.last_op) and last.location is UNKNOWN_LOC:
+                last.location = op.location
         return op
+
+    def parse_optional_argument(self, expect_type: bool = True) -> Any:
+        argument = super().parse_optional_argument(expect_type)
+        if isinstance(argument, self.Argument) and (location := self.parse_optional_location()) is not None:
+            # Not on the argument itself: the formats of functions overwrite it.
+            self._argument_locations[argument.name.start] = location
+        return argument
 
     def parse_optional_attribute(self) -> Attribute | None:
         start = self._current_token.span
@@ -193,7 +208,7 @@ class _LocatingParser(Parser):
         self._definitions[name] = span
         for value in values:
             if isinstance(value, BlockArgument) and value.location is UNKNOWN_LOC:
-                value.location = self.location_attr(span.start)
+                value.location = self._argument_locations.get(span.start) or self.location_attr(span.start)
         super()._register_ssa_definition(name, values, span)
 
     def _parse_block(self) -> Block:
