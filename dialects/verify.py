@@ -137,6 +137,8 @@ class _Dominance:
             ancestor = ancestor.parent_op()
             if isolated is None and ancestor is not None and ancestor.has_trait(IsolatedFromAbove):
                 isolated = ancestor
+        if isolated is not None:
+            self._escaping.add(isolated)
         hint = None
         if ancestor is None:
             inside = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
@@ -146,7 +148,6 @@ class _Dominance:
             if inside is None or not inside.has_trait(IsolatedFromAbove):
                 hint = "return the value from that region as a result of the operation"
         elif isolated is not None:
-            self._escaping.add(isolated)
             message = f"{subject} is defined outside of {_describe(isolated)}, which sees no values from above"
             hint = "pass the value as an argument"
         elif ancestor is definer:
