@@ -10,7 +10,6 @@ from math import prod
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-
 from tesela.dialects.layout import (
     LayoutError,
     Mode,
@@ -221,9 +220,12 @@ def test_insert_and_permute(data: st.DataObject) -> None:
     expected = table(layout)
     for dim in range(layout.rank + 1):
         assert table(layout.insert(dim)) == {who: (*at[:dim], 0, *at[dim:]) for who, at in expected.items()}
-        assert layout.insert(dim).project(dim) == TVLayout(
-            layout.thread, tuple(m for m in layout.value if not m.is_broadcast) or (Mode(1, (0,) * layout.rank),)
-        ).normalized()
+        assert (
+            layout.insert(dim).project(dim)
+            == TVLayout(
+                layout.thread, tuple(m for m in layout.value if not m.is_broadcast) or (Mode(1, (0,) * layout.rank),)
+            ).normalized()
+        )
     perm = data.draw(st.permutations(range(layout.rank)))
     assert table(layout.permute(perm)) == {who: tuple(at[d] for d in perm) for who, at in expected.items()}
     with pytest.raises(LayoutError, match="permutation"):
@@ -317,9 +319,8 @@ def test_blocked_covers_every_shape_once(shape: list[int], data: st.DataObject) 
     width = layout.contiguous(order[0])
     assert width % vector == 0 or width >= shape[order[0]]
     # Threads neighbouring along order[0] hold neighbouring vectors: the first thread digit steps over one vector.
-    first = layout.thread[0] if layout.thread else Mode(1, (0,))
-    if shape[order[0]] >= 2 * vector and first.stride[order[0]]:
-        assert first.stride[order[0]] == vector
+    along = [mode.stride[order[0]] for mode in layout.thread if mode.stride[order[0]]]
+    assert all(step == width for step in along[:1])
 
 
 def test_blocked_spreads_as_documented() -> None:
@@ -365,28 +366,32 @@ def test_conversion_scope_names_how_far_elements_travel(data: st.DataObject) -> 
     else:
         target = source
     a, b = table(source), table(target)
-    held = lambda key: {  # noqa: E731
-        k: {at for (t, v), at in a.items() if key(t) == k} for k in {key(t) for t in range(source.num_threads)}
-    }
-    thread, warp = held(lambda t: t), held(lambda t: t // 32)
-    scope = conversion_scope(source, target)
-    renames = [
-        all(any(a[t, u] == b[t, v] for u in range(source.num_values)) for t in range(source.num_threads))
+    in_warp = {(t // 32, at) for (t, _), at in a.items()}
+    by_renaming = all(
+        any(all(a[t, u] == b[t, v] for t in range(source.num_threads)) for u in range(source.num_values))
         for v in range(target.num_values)
-    ]
-    assert (scope == "same") == (a == b)
-    if scope == "registers":
+    )
+    expected = "block"
+    if a == b:
+        expected = "same"
+    elif by_renaming:
+        expected = "registers"
         values = source.value_map(target)
         assert values is not None and all(a[t, values[v]] == at for (t, v), at in b.items())
-    if scope in ("warp", "block"):
-        static = [
-            any(all(a[t, u] == b[t, v] for t in range(source.num_threads)) for u in range(source.num_values))
-            for v in range(target.num_values)
-        ]
-        assert not all(static)
-        assert (scope == "warp") == all(at in warp[t // 32] for (t, v), at in b.items())
-    assert all(renames) or scope in ("warp", "block")
-    assert thread.keys() == set(range(source.num_threads)) and target.covers(shape)
+    elif all((t // 32, at) in in_warp for (t, _), at in b.items()):
+        expected = "warp"
+    assert conversion_scope(source, target) == expected
+    assert target.covers(shape)
+
+
+def test_conversion_scope_of_each_kind() -> None:
+    base = TVLayout.parse("thread [4:(0,2), 8:(1,0), 2:(8,0)], value [2:(0,1), 2:(16,0)]")
+    for text, scope in [
+        ("thread [4:(0,2), 8:(1,0), 2:(8,0)], value [2:(16,0), 2:(0,1)]", "registers"),
+        ("thread [8:(1,0), 4:(0,2), 2:(8,0)], value [2:(0,1), 2:(16,0)]", "warp"),
+        ("thread [4:(0,2), 8:(1,0), 2:(16,0)], value [2:(0,1), 2:(8,0)]", "block"),
+    ]:
+        assert conversion_scope(base, TVLayout.parse(text)) == scope
 
 
 def test_conversion_between_different_thread_counts_is_refused() -> None:
@@ -397,7 +402,9 @@ def test_conversion_between_different_thread_counts_is_refused() -> None:
 @check
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=4))
 def test_sumset(digits: list[tuple[int, int]]) -> None:
-    sums = {sum(d * s for d, (_, s) in zip(way, digits, strict=True)) for way in product(*[range(e) for e, _ in digits])}
+    sums = {
+        sum(d * s for d, (_, s) in zip(way, digits, strict=True)) for way in product(*[range(e) for e, _ in digits])
+    }
     assert {n for n in range(sumset(digits).bit_length()) if sumset(digits) >> n & 1} == sums
 
 
