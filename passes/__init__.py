@@ -27,6 +27,10 @@ class PassEntry(NamedTuple):
 
 
 PASSES: dict[str, PassEntry] = {
+    "plan-dataflow": PassEntry(
+        "tesela.passes.plan_dataflow:PlanDataflow", "let the operands of dots travel through channels; choose the warps"
+    ),
+    "alloc-shared": PassEntry("tesela.passes.alloc_shared:AllocShared", "place channels and mbarriers in shared memory"),
     "canonicalize": PassEntry("tesela.passes.canonicalize:Canonicalize", "fold constants and simplify operations"),
     "cse": PassEntry("tesela.passes.cse:EliminateCommonSubexpressions", "merge equal operations without effects"),
     "dce": PassEntry("tesela.passes.dce:EliminateDeadCode", "erase operations whose results nobody uses"),
