@@ -27,6 +27,13 @@ class PassEntry(NamedTuple):
 
 
 PASSES: dict[str, PassEntry] = {
+    "plan-dataflow": PassEntry(
+        "tesela.passes.plan_dataflow:PlanDataflow", "let the operands of dots travel through channels; choose the warps"
+    ),
+    "infer-layouts": PassEntry("tesela.passes.infer_layouts:InferLayouts", "give every tile and buffer a layout"),
+    "alloc-shared": PassEntry("tesela.passes.alloc_shared:AllocShared", "place channels and mbarriers in shared memory"),
+    "tile-to-ptx": PassEntry("tesela.lowering.tile_to_ptx.kernel:TileToPtx", "lower tile kernels with layouts to register vectors"),
+    "assign-registers": PassEntry("tesela.lowering.assign_registers:AssignRegisters", "name the registers of ptx kernels"),
     "canonicalize": PassEntry("tesela.passes.canonicalize:Canonicalize", "fold constants and simplify operations"),
     "cse": PassEntry("tesela.passes.cse:EliminateCommonSubexpressions", "merge equal operations without effects"),
     "dce": PassEntry("tesela.passes.dce:EliminateDeadCode", "erase operations whose results nobody uses"),

@@ -18,7 +18,7 @@ from ...dialects.diagnostics import TeselaError
 from ...dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, ScalarArg
 from ...dialects.ptx import reg
 from ...dialects.target import Target
-from ...passes.base import Pass, PassContext, require_target
+from ...passes.base import Pass, PassContext
 from .context import Context, memory_bytes, scalar_class
 from .control import lower_block
 
@@ -149,7 +149,7 @@ class TileToPtx(Pass):
     name: ClassVar[str] = "tile-to-ptx"
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
-        target = require_target(context, self.name)
+        target = context.require_target(self.name)
         for op in list(module.body.block.ops):
             if isinstance(op, tile.KernelOp):
                 lowered = lower_kernel(op, target)
