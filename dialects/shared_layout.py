@@ -193,7 +193,9 @@ class SharedLayout:
         '[8:8], [8:1]'
         """
         modes = tuple(
-            tuple((mode.extent, mode.stride[0]) for mode in merge_modes(Mode(extent, (stride,)) for extent, stride in d))
+            tuple(
+                (mode.extent, mode.stride[0]) for mode in merge_modes(Mode(extent, (stride,)) for extent, stride in d)
+            )
             for d in self.modes
         )
         return SharedLayout(modes, self.swizzle if self.swizzle and self.swizzle.bits else None)
@@ -226,7 +228,9 @@ class SharedLayout:
         dim = r"\[(?:\d+:\d+(?:,\d+:\d+)*)?\]"
         match = re.fullmatch(rf"((?:{dim}(?:,{dim})*)?),?(?:swizzle<(\d+),(\d+),(-?\d+)>)?", packed)
         if not match or packed.startswith(",") or packed.endswith(","):
-            raise LayoutError(f"not a shared layout: {text!r}; write `[extent:stride, ...], ..., swizzle<bits, base, shift>`")
+            raise LayoutError(
+                f"not a shared layout: {text!r}; write `[extent:stride, ...], ..., swizzle<bits, base, shift>`"
+            )
         modes = tuple(
             tuple((int(extent), int(stride)) for extent, stride in re.findall(r"(\d+):(\d+)", digits))
             for digits in re.findall(r"\[([^\]]*)\]", match[1])

@@ -67,6 +67,7 @@ from xdsl.traits import IsolatedFromAbove, IsTerminator, MemoryReadEffect, Memor
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
+from .diagnostics import Emitter
 from .dim_expr import DimExpr, DimExprError
 
 ELEMENT_TYPES = (
@@ -355,12 +356,20 @@ class KernelOp(IRDLOperation):
             for symbol in entry.data.symbols():
                 if symbol not in shaped:
                     raise VerifyException(f"grid: dimension {symbol} is the extent of no argument")
+            _check_divisions(entry.data)
         for argument in arguments[len(names) :]:
             if not isinstance(argument.type, IndexType):
                 raise VerifyException("dims and grid coordinates are of type index")
         last = self.body.block.last_op
         if not isinstance(last, ReturnOp):
             raise VerifyException("the body must end with tile.return")
+        emitter = Emitter()
+        for op in self.body.walk():
+            for result in op.results:
+                if any(extent < 1 for extent in shape_of(result.type)):
+                    hint = "dimensions that are known at launch only are those of arrays: load a tile of them"
+                    emitter.error(op, f"'{op.name}': the extents of a tile are known and positive, found {result.type}", hint)
+        emitter.raise_if_errors()
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -463,6 +472,13 @@ class KernelOp(IRDLOperation):
         return cls.create(
             properties=properties, attributes=dict(attributes.data) if attributes is not None else {}, regions=[body]
         )
+
+
+def _check_divisions(expr: DimExpr) -> None:
+    if expr.op in ("floordiv", "ceildiv", "mod") and expr.args[1].op == "int" and int(expr.args[1].value) < 1:
+        raise VerifyException(f"{expr}: the divisor must be positive")
+    for part in expr.args:
+        _check_divisions(part)
 
 
 def _check_element(kind: Attribute, what: str) -> None:

@@ -159,7 +159,9 @@ class TVLayout:
 
     def __post_init__(self) -> None:
         if len({len(mode.stride) for mode in (*self.thread, *self.value)}) > 1:
-            raise LayoutError(f"layout {self}: every stride must have one entry per dimension, but their lengths differ")
+            raise LayoutError(
+                f"layout {self}: every stride must have one entry per dimension, but their lengths differ"
+            )
 
     # ---- the function -------------------------------------------------------------------------------------------
 
@@ -436,9 +438,9 @@ class TVLayout:
 
         def convert(modes: tuple[Mode, ...]) -> tuple[Mode, ...] | None:
             out: list[Mode] = []
-            for mode in modes:
-                extent = mode.extent
-                linear = [_dot(mode.stride, row) for row in weights]
+            # Merging by linear index first: digits of different dimensions may be one digit of the result.
+            for mode in merge_modes(Mode(m.extent, tuple(_dot(m.stride, row) for row in weights)) for m in modes):
+                extent, linear = mode.extent, mode.stride
                 while extent > 1:
                     # A digit may run until one inner coordinate would carry; there a new digit has to start.
                     stride = strides_of(linear)
@@ -447,11 +449,10 @@ class TVLayout:
                         return None
                     out.append(Mode(run, stride))
                     extent //= run
-                    linear = [run * at for at in linear]
+                    linear = tuple(run * at for at in linear)
             return tuple(out)
 
-        source = self.normalized()
-        thread, value = convert(source.thread), convert(source.value)
+        thread, value = convert(self.thread), convert(self.value)
         if thread is None or value is None:
             return None
         result = TVLayout(thread, value)._with_rank(len(new_shape)).normalized()
