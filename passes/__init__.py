@@ -34,6 +34,9 @@ PASSES: dict[str, PassEntry] = {
     "alloc-shared": PassEntry("tesela.passes.alloc_shared:AllocShared", "place channels and mbarriers in shared memory"),
     "tile-to-ptx": PassEntry("tesela.lowering.tile_to_ptx.kernel:TileToPtx", "lower tile kernels with layouts to register vectors"),
     "assign-registers": PassEntry("tesela.lowering.assign_registers:AssignRegisters", "name the registers of ptx kernels"),
+    "check-registers": PassEntry(
+        "tesela.lowering.check_registers:CheckRegisters", "prove that every use reads the register that holds its value"
+    ),
     "canonicalize": PassEntry("tesela.passes.canonicalize:Canonicalize", "fold constants and simplify operations"),
     "cse": PassEntry("tesela.passes.cse:EliminateCommonSubexpressions", "merge equal operations without effects"),
     "dce": PassEntry("tesela.passes.dce:EliminateDeadCode", "erase operations whose results nobody uses"),
