@@ -337,7 +337,7 @@ class _KernelEmitter:
         return columns
 
     def source(self, value: SSAValue, operand: Form, n: int, kind: str) -> list[Operand]:
-        if operand.role == "s" and value not in self.names and isinstance(value.owner, ConstantOp):
+        if operand.role == "s" and isinstance(value.owner, ConstantOp):
             wants_float = kind in ("f32", "f64") and CLASS_OF_TYPE[kind] == operand.cls
             bits = value.owner.value.value.data
             if wants_float:
