@@ -2,9 +2,9 @@
 
 xDSL's parser knows file positions while it reads but leaves every operation at an unknown location, reports an
 undefined value at the end of the file, and lets verification failures of attributes escape without a position.
-`parse_module` closes these gaps by a subclass that overrides five of the parser's methods; they are the only
-private parts of xDSL that this file leans on (xDSL is pinned). `print_module` adds what the printer lacks: attributes of
-the `layout` dialect that occur more than once are printed as aliases, `#tv = #layout.tv<...>` at the top.
+`parse_module` closes these gaps by a subclass that overrides a few of the parser's methods; they are the only
+private parts of xDSL that this file leans on (xDSL is pinned). `print_module` adds what the printer lacks: attributes
+of the `layout` dialect that occur more than once are printed as aliases, `#tv = #layout.tv<...>` at the top.
 """
 
 from __future__ import annotations
@@ -17,9 +17,18 @@ from io import StringIO
 from typing import Any
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import UNKNOWN_LOC, FileLineColLoc, IntAttr, ModuleOp, StringAttr
-from xdsl.ir import Attribute, BlockArgument, Dialect, Operation, SSAValue, TypeAttribute
-from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.dialects.builtin import (
+    UNKNOWN_LOC,
+    AnyFloat,
+    DenseIntOrFPElementsAttr,
+    FileLineColLoc,
+    IntAttr,
+    LocationAttr,
+    ModuleOp,
+    StringAttr,
+)
+from xdsl.ir import Attribute, Block, BlockArgument, Dialect, Operation, SSAValue, TypeAttribute
+from xdsl.parser import AttrParser, Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
 from xdsl.utils.lexer import Span
@@ -27,6 +36,7 @@ from xdsl.utils.mlir_lexer import MLIRTokenKind
 
 from . import DIALECTS
 from .diagnostics import Diagnostic, Location, TeselaError, source_text
+from .messages import explain
 
 BUILD_FAILURES = (VerifyException, ValueError, OverflowError)
 """What constructors and verifiers of attributes, types and operations raise for values that the text can state."""
@@ -56,18 +66,23 @@ def parse_module(text: str, filename: str = "<string>", context: Context | None 
         try:
             module = parser.parse_module()
         except ParseError as error:
-            raise TeselaError(parser.undefined_values() or [_diagnostic(error)]) from None
+            raise TeselaError(parser.undefined_values() or _diagnostics(error)) from None
+        except RecursionError:
+            raise TeselaError.at(parser.place(), "the text is nested too deeply to be read") from None
     if module.location is UNKNOWN_LOC:
         module.location = parser.location_attr(0)
     return module
 
 
-def _diagnostic(error: ParseError) -> Diagnostic:
+def _diagnostics(error: ParseError) -> list[Diagnostic]:
     notes = []
     if isinstance(error, MultipleSpansParseError):
-        notes = [Diagnostic("note", message or error.ref_text or "here", _place(span)) for span, message in error.refs]
-    message = error.msg[:1].lower() + error.msg[1:] if error.msg[1:2].islower() else error.msg
-    return Diagnostic("error", message.rstrip("!."), _place(error.span), getattr(error, "hint", None), notes)
+        if error.ref_text == "dangling block references:":
+            return [Diagnostic("error", f"use of undefined block {s.text}", _place(s)) for s, _ in error.refs]
+        text = error.ref_text or "see here"
+        notes = [Diagnostic("note", message or text.rstrip(":"), _place(span)) for span, message in error.refs]
+    message, hint = explain(error.msg, getattr(error, "op_name", None))
+    return [Diagnostic("error", message, _place(error.span), getattr(error, "hint", hint), notes)]
 
 
 def _place(span: Span[Any]) -> Location:
@@ -75,21 +90,41 @@ def _place(span: Span[Any]) -> Location:
     return Location(place.file, place.line, place.col)
 
 
+class _DenseElement(AttrParser._TensorLiteralElement):
+    """An element of a dense literal; a hexadecimal one of a float type states its bits, as in MLIR, not its value."""
+
+    def to_type(self, parser: AttrParser, type: Any) -> Any:
+        if isinstance(type, AnyFloat) and self.span.text.startswith("0x"):
+            try:
+                return type.unpack(int(self.value).to_bytes(type.compile_time_size, "little"), 1)[0]
+            except OverflowError:
+                parser.raise_error(f"'{self.span.text}' has more bits than {type}", self.span)
+        return super().to_type(parser, type)
+
+
 class _LocatingParser(Parser):
     """xDSL's parser, with a file position for everything it builds and everything it rejects."""
+
+    _TensorLiteralElement = _DenseElement
 
     def __init__(self, context: Context, text: str, filename: str):
         self._filename = StringAttr(filename)
         self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
         self._first_uses: dict[str, Span[str]] = {}
         self._definitions: dict[str, Span[str]] = {}
+        self._argument_locations: dict[int, LocationAttr] = {}
         self._consumed: Span[str] | None = None
+        self._op_names: list[str] = []
         super().__init__(context, text, filename)
 
     def location_attr(self, position: int) -> FileLineColLoc:
         """The location attribute of an offset into the text."""
         line = bisect_right(self._line_starts, position)
         return FileLineColLoc(self._filename, IntAttr(line), IntAttr(position - self._line_starts[line - 1] + 1))
+
+    def place(self) -> Location:
+        """Where the parser stands."""
+        return _place(self._current_token.span)
 
     def undefined_values(self) -> list[Diagnostic]:
         """One error per value that the text uses and never defines, once the text was read to its end."""
@@ -105,20 +140,37 @@ class _LocatingParser(Parser):
         return diagnostics
 
     def _consume_token(self, expected_kind: MLIRTokenKind | None = None):
+        if expected_kind is not None and self._current_token.kind is not expected_kind:
+            self.raise_error(f"expected {expected_kind.value!r}")  # where xDSL asserts
         token = super()._consume_token(expected_kind)
         self._consumed = token.span
         return token
 
     def parse_operation(self) -> Operation:
         start = self._current_token.span
+        depth = len(self._op_names)
         try:
             op = super().parse_operation()
         except BUILD_FAILURES as error:
-            raise ParseError(start, str(error)) from None
+            failure = ParseError(start, str(error))
+            failure.op_name = self._op_names[depth] if len(self._op_names) > depth else None
+            raise failure from None
+        del self._op_names[depth:]
         # An explicit `loc(unknown)` is an equal attribute but not this object, and stays as written.
         if op.location is UNKNOWN_LOC:
             op.location = self.location_attr(start.start)
+        for region in op.regions:
+            # A terminator that the text leaves out stands where its operation does.
+            if (last := region.last_block and region.last_block.last_op) and last.location is UNKNOWN_LOC:
+                last.location = op.location
         return op
+
+    def parse_optional_argument(self, expect_type: bool = True) -> Any:
+        argument = super().parse_optional_argument(expect_type)
+        if isinstance(argument, self.Argument) and (location := self.parse_optional_location()) is not None:
+            # Not on the argument itself: the formats of functions overwrite it.
+            self._argument_locations[argument.name.start] = location
+        return argument
 
     def parse_optional_attribute(self) -> Attribute | None:
         start = self._current_token.span
@@ -134,6 +186,16 @@ class _LocatingParser(Parser):
         except BUILD_FAILURES as error:
             raise ParseError(start, str(error)) from None
 
+    def parse_dense_int_or_fp_elements_attr(self, type: Any) -> DenseIntOrFPElementsAttr:
+        start = self._consumed
+        try:
+            return super().parse_dense_int_or_fp_elements_attr(type)
+        except ParseError as error:
+            # Elements that do not fit the type are noticed behind the type; the literal is what is wrong.
+            if error.msg.startswith(("Shape mismatch", "Expected at least one element", "Hex string")):
+                error.span = start
+            raise
+
     def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> SSAValue[Any]:
         if operand.operand_name not in self.ssa_values:
             self._first_uses.setdefault(operand.operand_name, operand.span)
@@ -143,11 +205,19 @@ class _LocatingParser(Parser):
         self._definitions[name] = span
         for value in values:
             if isinstance(value, BlockArgument) and value.location is UNKNOWN_LOC:
-                value.location = self.location_attr(span.start)
+                value.location = self._argument_locations.get(span.start) or self.location_attr(span.start)
         super()._register_ssa_definition(name, values, span)
+
+    def _parse_block(self) -> Block:
+        label = self._current_token
+        block = super()._parse_block()
+        # xDSL does not note the definition of a block that was branched to before, and fails on a second one.
+        self.blocks[label.text[1:]] = (block, label.span)
+        return block
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
         if op_type := self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack):
+            self._op_names.append(op_type.name)
             return op_type
         dialect, _, _ = name.partition(".")
         if "." in name and dialect not in self.ctx.registered_dialect_names:

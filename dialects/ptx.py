@@ -21,10 +21,12 @@ Operands of class `s` may be `ptx.constant`s: those print as immediates.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 
 from xdsl.dialects.builtin import (
+    I64,
     ArrayAttr,
     DenseArrayBase,
     IntegerAttr,
@@ -55,7 +57,7 @@ from xdsl.traits import IsolatedFromAbove, IsTerminator, NoTerminator, Pure, Sym
 from xdsl.utils.exceptions import VerifyException
 
 from .launch_plan import LaunchPlan
-from .ptx_isa import CLASS_BITS, lookup
+from .ptx_isa import CLASS_BITS, Operand, lookup
 from .target import get_target
 
 
@@ -116,6 +118,50 @@ class PlanAttr(Data[LaunchPlan]):
             printer.print_string_literal(json.dumps(self.data.to_json(), separators=(",", ":")))
 
 
+@irdl_attr_definition
+class RegsAttr(Data[tuple[tuple[str, ...], ...]]):
+    """`#ptx.regs<"%r0..%r127", "%p3">`: the names of the registers of several values, as assign-registers gives them: the attribute `regs` of
+    an op names its results, `arg_regs` the arguments of its regions, `temps` registers of the op's own."""
+
+    name = "ptx.regs"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[tuple[str, ...], ...]:
+        texts = parser.parse_comma_separated_list(parser.Delimiter.ANGLE, parser.parse_str_literal)
+        values = []
+        for text in texts:
+            names: list[str] = []
+            for word in text.split():
+                match = _REGISTER_RANGE.fullmatch(word)
+                if match is None:
+                    parser.raise_error(f"'{word}' is no register such as %r7 and no range such as %r0..%r127")
+                first, last = int(match[2]), int(match[3] or match[2])
+                names += [f"{match[1]}{number}" for number in range(first, last + 1)]
+            values.append(tuple(names))
+        return tuple(values)
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_list(self.data, lambda names: printer.print_string_literal(" ".join(_ranges(names))))
+
+
+_REGISTER_RANGE = re.compile(r"(%[a-z]+)(\d+)(?:\.\.\1(\d+))?")
+
+
+def _ranges(names: Sequence[str]) -> list[str]:
+    """Names with runs of successive numbers written as ranges."""
+    words: list[str] = []
+    start = 0
+    for end in range(1, len(names) + 1):
+        prefix = names[start].rstrip("0123456789")
+        number = int(names[start][len(prefix) :])
+        if end < len(names) and names[end] == f"{prefix}{number + end - start}":
+            continue
+        words.append(names[start] if end == start + 1 else f"{names[start]}..{names[end - 1]}")
+        start = end
+    return words
+
+
 def _print_types(printer: Printer, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:
     printer.print_string(" : (")
     printer.print_list(operands, lambda value: printer.print_attribute(value.type))
@@ -170,46 +216,28 @@ class InstOp(IRDLOperation):
         operands = [*args, *([guard] if guard is not None else []), *init]
         return InstOp.create(operands=operands, result_types=results, properties=properties)
 
+    def form(self) -> tuple[Form, int]:
+        """The form of the row that the op's operands fit, and how many instructions the op stands for. Raises VerifyException, naming what
+        the forms take, if none fits."""
+        row = lookup(self.opcode.data)
+        imms = len(self.imms.data) if self.imms is not None else 0
+        results = tuple(value.type.data for value in self.res)
+        sources = tuple(value.type.data for value in self.args)
+        found = _match(row.opcode, results, sources, imms)
+        if found is None:
+            given = ", ".join(map(str, [*(value.type for value in self.res), *(value.type for value in self.args)])) or "nothing"
+            raise VerifyException(f"{row.opcode} does not take {given} and {imms} immediates; its forms: {row}")
+        return found
+
     def repeats(self) -> int:
         """How many instructions the op stands for."""
-        row = lookup(self.opcode.data)
-        results, sources, _ = split_forms(row.operands)
-        best = 1
-        for form, value in [*zip(results, self.res), *zip(sources, self.args)]:
-            if isinstance(value.type, RegType):
-                best = max(best, value.type.count // form.registers)
-        return best
+        return self.form()[1]
 
     def verify_(self) -> None:
         try:
-            row = lookup(self.opcode.data)
+            _, n = self.form()
         except ValueError as error:
             raise VerifyException(str(error)) from None
-        results, sources, imms = split_forms(row.operands)
-        if len(self.res) != len(results):
-            raise VerifyException(f"{row.opcode} has {len(results)} results, found {len(self.res)}")
-        if len(self.args) != len(sources):
-            raise VerifyException(f"{row.opcode} takes {len(sources)} operands, found {len(self.args)}")
-        given = len(self.imms.data) if self.imms is not None else 0
-        if given != imms:
-            raise VerifyException(f"{row.opcode} takes {imms} immediates, found {given}")
-        n = self.repeats()
-        for form, value in [*zip(results, self.res), *zip(sources, self.args)]:
-            assert isinstance(value.type, RegType)
-            wanted = "b32" if form.role == "tma" else form.cls
-            if form.role == "addr":
-                wanted = "b32" if value.type.cls == "b32" and form.cls in ("shared", "cluster") else "b64"
-            if value.type.cls != wanted:
-                raise VerifyException(f"{row.opcode} wants registers of class {wanted} here, found {value.type.cls}")
-            if value.type.count not in (form.registers, form.registers * n):
-                raise VerifyException(
-                    f"{row.opcode} takes {form.registers} registers here, or {form.registers * n} for {n} instructions, "
-                    f"found {value.type.count}"
-                )
-        for form, value in zip(results, self.res):
-            assert isinstance(value.type, RegType)
-            if value.type.count != form.registers * n:
-                raise VerifyException(f"{n} instructions {row.opcode} give {form.registers * n} registers, found {value.type.count}")
         if len(self.guard) > 1:
             raise VerifyException("one guard at most")
         if self.negated is not None and not self.guard:
@@ -274,22 +302,47 @@ class InstOp(IRDLOperation):
         )
 
 
-@lru_cache(maxsize=None)
-def split_forms(forms: tuple) -> tuple[list, list, int]:
-    """A row's operand forms as an op has them: results ('d' and 'io'), register operands ('s', 'r', 'io', 'addr', 'tma': a map's address
-    and then its coordinates, as b64 and b32), and the number of immediates ('imm', 'special', 'sym', 'label')."""
-    from .ptx_isa import Operand
+Form = tuple[Operand, ...]
 
-    results = [form for form in forms if form.role in ("d", "io")]
-    sources = []
-    for form in forms:
-        if form.role == "tma":
-            sources.append(Operand("r", "b64"))
-            sources.append(Operand("r", "b32", form.count))
-        elif form.role in ("s", "r", "io", "addr"):
-            sources.append(form)
-    imms = sum(form.role in ("imm", "special", "sym", "label") for form in forms)
-    return results, sources, imms
+
+@lru_cache(maxsize=None)
+def split_form(form: Form) -> tuple[tuple[Operand, ...], tuple[Operand, ...], int]:
+    """A row's operand form as an op has it: results ('d' and 'io'), register operands ('s', 'r', 'io', 'addr', and 'tma' as two: a map's address, b64,
+    and its coordinates, b32), and the number of immediates ('imm', 'special', 'sym', 'label')."""
+    results = tuple(operand for operand in form if operand.role in ("d", "io"))
+    sources: list[Operand] = []
+    for operand in form:
+        if operand.role == "tma":
+            sources += [Operand("r", "b64"), Operand("r", "b32", operand.count)]
+        elif operand.role in ("s", "r", "io", "addr"):
+            sources.append(operand)
+    imms = sum(operand.role in ("imm", "special", "sym", "label") for operand in form)
+    return results, tuple(sources), imms
+
+
+def _classes(operand: Operand) -> tuple[str, ...]:
+    """The register classes that an operand may have: a shared address is 32 bits wide, or 64."""
+    if operand.role != "addr":
+        return (operand.cls,)
+    return ("b32", "b64") if operand.cls in ("shared", "cluster") else ("b64",)
+
+
+@lru_cache(maxsize=None)
+def _match(opcode: str, results: tuple, sources: tuple, imms: int) -> tuple[Form, int] | None:
+    """The first form of `opcode` that takes registers of these (class, count)s, and the number of instructions."""
+    for form in lookup(opcode).forms:
+        want_results, want_sources, want_imms = split_form(form)
+        if (len(want_results), len(want_sources), want_imms) != (len(results), len(sources), imms):
+            continue
+        pairs = [*zip(want_results, results), *zip(want_sources, sources)]
+        if any(cls not in _classes(operand) or count % operand.registers for operand, (cls, count) in pairs):
+            continue
+        n = max((count // operand.registers for operand, (_, count) in pairs), default=1)
+        if any(count // operand.registers not in (1, n) for operand, (_, count) in pairs):
+            continue
+        if all(count == n * operand.registers for operand, (_, count) in zip(want_results, results)):
+            return form, n
+    return None
 
 
 @lru_cache(maxsize=4096)
@@ -312,7 +365,7 @@ class ConstantOp(IRDLOperation):
     """A constant: the bit pattern `value` in one register's class. Prints as an immediate where an instruction takes one."""
 
     name = "ptx.constant"
-    value = prop_def(IntegerAttr)
+    value = prop_def(IntegerAttr[I64])
     res = result_def(RegType)
     traits = traits_def(Pure())
     assembly_format = "$value attr-dict `:` type($res)"
@@ -381,7 +434,7 @@ class SharedAddressOp(IRDLOperation):
     """The 32-bit shared-window address of byte `offset` of the kernel's dynamic shared memory."""
 
     name = "ptx.shared_address"
-    offset = prop_def(IntegerAttr)
+    offset = prop_def(IntegerAttr[I64])
     res = result_def(RegType)
     traits = traits_def(Pure())
     assembly_format = "$offset attr-dict `:` type($res)"
@@ -400,8 +453,6 @@ class PickOp(IRDLOperation):
     indices = prop_def(DenseArrayBase)
     res = result_def(RegType)
     traits = traits_def(Pure())
-    assembly_format = "$source $indices attr-dict `:` type($source) `->` type($res)"
-
     @staticmethod
     def make(source: SSAValue, indices: Sequence[int]) -> PickOp:
         assert isinstance(source.type, RegType)
@@ -419,6 +470,28 @@ class PickOp(IRDLOperation):
         for index in indices:
             if not 0 <= index < self.source.type.count:
                 raise VerifyException(f"index {index} is outside the {self.source.type.count} registers of the source")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.source)
+        printer.print_string(f" {list(self.indices.get_values())}")
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.source.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> PickOp:
+        operand = parser.parse_unresolved_operand()
+        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        position = parser.pos
+        kind = parser.parse_type()
+        if not isinstance(kind, RegType) or not indices:
+            parser.raise_error("ptx.pick takes registers and at least one index", position)
+        op = cls.make(parser.resolve_operand(operand, kind), indices)
+        op.attributes.update(attributes)
+        return op
 
 
 @irdl_op_definition
@@ -711,7 +784,7 @@ class WaitParityOp(IRDLOperation):
     name = "ptx.wait_parity"
     barrier = operand_def(RegType)
     phase = operand_def(RegType)
-    offset = opt_prop_def(IntegerAttr)
+    offset = opt_prop_def(IntegerAttr[I64])
     assembly_format = "$barrier `,` $phase (`offset` $offset^)? attr-dict `:` type($barrier) `,` type($phase)"
 
     @staticmethod
@@ -811,6 +884,6 @@ Ptx = Dialect(
         WaitParityOp,
         KernelOp,
     ],
-    [RegType, PlanAttr],
+    [RegType, PlanAttr, RegsAttr],
 )
 

@@ -23,7 +23,7 @@ class Target:
     max_shared_bytes: int
     """Shared memory that one block may use at most, dynamic and static together, after opting in."""
     shared_bytes_per_sm: int
-    """Shared memory of a multiprocessor that its resident blocks share; each block takes `reserved_shared_bytes` more."""
+    """Shared memory of a multiprocessor, for all its resident blocks; each takes `reserved_shared_bytes` more."""
     has_tma: bool
     """`cp.async.bulk.tensor` (PTX ISA: requires sm_90)."""
     has_mbarrier: bool

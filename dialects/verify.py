@@ -24,10 +24,11 @@ from xdsl.traits import IsolatedFromAbove, IsTerminator, NoTerminator, SymbolOpI
 from xdsl.utils.exceptions import VerifyException
 
 from .diagnostics import Diagnostic, Emitter, TeselaError, nearest_location
+from .messages import explain
 
 
 def verify_module(module: ModuleOp) -> None:
-    """Raise one TeselaError with every error of the module, in the order of the text; return None for a valid module."""
+    """Raise one TeselaError with every error of the module, in the order of the text; a valid module gives None."""
     emitter = Emitter()
     escaping = _Dominance(emitter).check(module)
     for op in module.walk():
@@ -47,13 +48,13 @@ def _verify_own(op: Operation, emitter: Emitter, escaping: set[Operation]) -> No
     except VerifyException as error:
         # The isolation trait prints the whole inner operation; the dominance check has said the same at its place.
         if not (op in escaping and str(error).startswith("Operation using value defined out of its IsolatedFromAbove")):
-            emitter.error(op, f"'{op.name}': {error}")
+            emitter.error(op, *explain(str(error), op.name))
 
 
 def _verify_structure(op: Operation, emitter: Emitter) -> None:
     block = op.parent
     if op.successors:
-        if block is None or block.last_op is not op:
+        if block is None or (block.last_op is not op and not op.has_trait(IsTerminator)):
             emitter.error(op, f"'{op.name}' branches to other blocks and must be the last operation of its block")
         if any(successor.parent is not op.parent_region() for successor in op.successors):
             emitter.error(op, f"'{op.name}' branches to a block of another region")
@@ -68,7 +69,9 @@ def _verify_structure(op: Operation, emitter: Emitter) -> None:
 
 def _verify_constants(op: Operation, emitter: Emitter) -> None:
     for name, attribute in (*op.properties.items(), *op.attributes.items()):
-        if not isinstance(attribute, DenseIntOrFPElementsAttr) or not isinstance(attribute.get_element_type(), AnyFloat):
+        if not isinstance(attribute, DenseIntOrFPElementsAttr) or not isinstance(
+            attribute.get_element_type(), AnyFloat
+        ):
             continue
         if bad := [v for v in attribute.iter_values() if not math.isfinite(v)]:
             emitter.error(
@@ -137,6 +140,8 @@ class _Dominance:
             ancestor = ancestor.parent_op()
             if isolated is None and ancestor is not None and ancestor.has_trait(IsolatedFromAbove):
                 isolated = ancestor
+        if isolated is not None:
+            self._escaping.add(isolated)
         hint = None
         if ancestor is None:
             inside = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
@@ -146,7 +151,6 @@ class _Dominance:
             if inside is None or not inside.has_trait(IsolatedFromAbove):
                 hint = "return the value from that region as a result of the operation"
         elif isolated is not None:
-            self._escaping.add(isolated)
             message = f"{subject} is defined outside of {_describe(isolated)}, which sees no values from above"
             hint = "pass the value as an argument"
         elif ancestor is definer:
@@ -217,7 +221,7 @@ def dominator_tree(region: Region) -> tuple[dict[Block, list[Block]], list[Block
 
 
 def _postorder(entry: Block) -> list[Block]:
-    """Blocks reachable from `entry` within its region, each after the blocks that a depth-first search leaves earlier."""
+    """Blocks reachable from `entry` within its region, in the order in which a depth-first search leaves them."""
     seen = {entry}
     order: list[Block] = []
     stack = [(entry, iter(entry.last_op.successors if entry.last_op else ()))]

@@ -1,0 +1,487 @@
+"""The async dialect: dataflow through shared memory made explicit.
+
+`plan-dataflow` turns each transfer through shared memory into a *channel*: a ring of `depth` buffers, first in first out. The producer
+fills the next slot, with `async.put` from an array in global memory or with `async.write` from a register tile; the consumer takes the
+oldest with `async.get` and gives it back with `async.release`. Every slot that is filled is got once, and every slot that is got is released once, in
+order. A dot that reads buffers returns a *pending* tile, whose value is there only after `async.await`, and a *read token*: `async.release %buf
+after %token` waits until that dot has read its buffers.
+
+    %ca = async.channel depth 1 : !async.channel<128x64xbf16>
+    async.put %ca, %A[%m, %k] : !async.channel<128x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
+    %a = async.get %ca : !async.channel<128x64xbf16> -> !async.buffer<128x64xbf16>
+    …
+    %p, %read = async.dot %a, %bt, %c : …
+    %d = async.await %p : !async.pending<tensor<128x128xf32>>
+    async.release %ca after %read : !async.channel<128x64xbf16>
+
+Synchronisation is derived from these: barriers, phases, byte counts and fences appear only below this level. A buffer type is our own, not a
+memref: xDSL wants an affine map from a memref's layout and a swizzle has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerAttr, MemRefType, NoneAttr, StringAttr, TensorType, i64
+from xdsl.ir import Attribute, Dialect, ParametrizedAttribute, SSAValue, TypeAttribute
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.parser import AttrParser, Parser
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.utils.exceptions import VerifyException
+
+from .tile import element_type, shape_of
+
+
+def _parse_tile(parser: AttrParser) -> TensorType:
+    with parser.in_angle_brackets():
+        shape, element = parser.parse_ranked_shape()
+        encoding: Attribute = NoneAttr()
+        if parser.parse_optional_punctuation(",") is not None:
+            encoding = parser.parse_attribute()
+        return TensorType(element, shape, encoding)
+
+
+def _print_tile(printer: Printer, tile: TensorType) -> None:
+    with printer.in_angle_brackets():
+        printer.print_dimension_list(tile.get_shape())
+        printer.print_string("x")
+        printer.print_attribute(tile.element_type)
+        if tile.encoding != NoneAttr():
+            printer.print_string(", ")
+            printer.print_attribute(tile.encoding)
+
+
+class _TileType(ParametrizedAttribute, TypeAttribute):
+    """What buffers and channels have in common: extents, an element type, and a shared layout once it is known."""
+
+    tile: TensorType
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        return [_parse_tile(parser)]
+
+    def print_parameters(self, printer: Printer) -> None:
+        _print_tile(printer, self.tile)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tile.get_shape()
+
+    @property
+    def element(self) -> Attribute:
+        return self.tile.element_type
+
+    @property
+    def layout(self) -> Attribute:
+        """The shared layout attribute, or NoneAttr before `infer-layouts`."""
+        return self.tile.encoding
+
+
+@irdl_attr_definition
+class BufferType(_TileType):
+    """`!async.buffer<128x64xbf16>`: a tile in shared memory; `!async.buffer<128x64xbf16, #layout.shared<…>>` where it lies there."""
+
+    name = "async.buffer"
+    tile: TensorType
+
+
+@irdl_attr_definition
+class ChannelType(_TileType):
+    """`!async.channel<128x64xbf16>`: a ring of such buffers."""
+
+    name = "async.channel"
+    tile: TensorType
+
+
+@irdl_attr_definition
+class PendingType(ParametrizedAttribute, TypeAttribute):
+    """`!async.pending<tensor<128x128xf32>>`: a register tile that an asynchronous dot is still writing."""
+
+    name = "async.pending"
+    tile: TensorType
+
+
+@irdl_attr_definition
+class TokenType(ParametrizedAttribute, TypeAttribute):
+    """`!async.token`: the event that an asynchronous operation has read its buffers."""
+
+    name = "async.token"
+
+
+@irdl_op_definition
+class ChannelOp(IRDLOperation):
+    """`async.channel depth 2 : !async.channel<128x64xbf16>`: a ring of `depth` buffers in shared memory, empty. `offset`, once
+    `alloc-shared` has placed it: the byte offset of its first buffer in the block's shared memory, and `barrier` that of its mbarriers
+    (one for each slot), if its puts complete on any."""
+
+    name = "async.channel"
+    depth = prop_def(IntegerAttr)
+    offset = opt_prop_def(IntegerAttr)
+    barrier = opt_prop_def(IntegerAttr)
+    res = result_def(ChannelType)
+
+    @staticmethod
+    def make(tile: TensorType, depth: int = 1) -> ChannelOp:
+        return ChannelOp.create(result_types=[ChannelType(tile)], properties={"depth": IntegerAttr(depth, i64)})
+
+    def verify_(self) -> None:
+        if self.depth.value.data < 1:
+            raise VerifyException(f"a channel has at least one buffer, found depth {self.depth.value.data}")
+        if any(extent < 1 for extent in self.res.type.tile.get_shape()):
+            raise VerifyException("the buffers' extents must be known and positive")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" depth {self.depth.value.data}")
+        for key in ("offset", "barrier"):
+            if (value := self.properties.get(key)) is not None:
+                printer.print_string(f" {key} {value.value.data}")
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.res.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ChannelOp:
+        properties: dict[str, Attribute] = {}
+        parser.parse_keyword("depth")
+        properties["depth"] = IntegerAttr(parser.parse_integer(allow_boolean=False), i64)
+        for key in ("offset", "barrier"):
+            if parser.parse_optional_keyword(key) is not None:
+                properties[key] = IntegerAttr(parser.parse_integer(allow_boolean=False), i64)
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        return cls.create(result_types=[parser.parse_type()], properties=properties, attributes=attributes)
+
+
+@irdl_op_definition
+class PutOp(IRDLOperation):
+    """`async.put %ch, %A[%m, %k] dims [0, 1] : …`: fills the channel's next slot with the tile of the array that starts there, zeros past the
+    edges. `via`, once chosen: "tma", "cp.async" or "ld" (through registers)."""
+
+    name = "async.put"
+    channel = operand_def(ChannelType)
+    array = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    dims = opt_prop_def(DenseArrayBase)
+    via = opt_prop_def(StringAttr)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    @staticmethod
+    def make(channel: SSAValue, array: SSAValue, indices: Sequence[SSAValue], dims: Sequence[int] | None = None) -> PutOp:
+        properties = {} if dims is None else {"dims": DenseArrayBase.from_list(i64, list(dims))}
+        return PutOp.create(operands=[channel, array, *indices], properties=properties)
+
+    def tile_dims(self) -> tuple[int, ...]:
+        """For each dimension of the tile, the array's."""
+        rank, of = len(self.channel.type.shape), self.array.type.get_num_dims()
+        return tuple(range(of - rank, of)) if self.dims is None else tuple(self.dims.get_values())
+
+    def verify_(self) -> None:
+        array = self.array.type
+        if self.channel.type.element != array.element_type:
+            raise VerifyException(f"the channel carries {self.channel.type.element}, the array holds {array.element_type}")
+        if len(self.indices) != array.get_num_dims():
+            raise VerifyException(f"the array has {array.get_num_dims()} dimensions, found {len(self.indices)} indices")
+        rank, dims = len(self.channel.type.shape), self.tile_dims()
+        if len(dims) != rank or len(set(dims)) != rank or not all(0 <= dim < array.get_num_dims() for dim in dims):
+            raise VerifyException(f"dims must name {rank} different dimensions of the array, found {list(dims)}")
+        if self.via is not None and self.via.data not in ("tma", "cp.async", "ld"):
+            raise VerifyException(f'via must be "tma", "cp.async" or "ld", found "{self.via.data}"')
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.channel)
+        printer.print_string(", ")
+        printer.print_ssa_value(self.array)
+        printer.print_string("[")
+        printer.print_list(self.indices, printer.print_ssa_value)
+        printer.print_string("]")
+        if self.dims is not None:
+            printer.print_string(f" dims {list(self.dims.get_values())}")
+        if self.via is not None:
+            printer.print_string(" via ")
+            printer.print_attribute(self.via)
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_list((self.channel.type, self.array.type), printer.print_attribute)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> PutOp:
+        channel = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        array = parser.parse_unresolved_operand()
+        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
+        properties: dict[str, Attribute] = {}
+        if parser.parse_optional_keyword("dims") is not None:
+            values = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+            properties["dims"] = DenseArrayBase.from_list(i64, values)
+        if parser.parse_optional_keyword("via") is not None:
+            properties["via"] = StringAttr(parser.parse_str_literal())
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        channel_type = parser.parse_type()
+        parser.parse_punctuation(",")
+        array_type = parser.parse_type()
+        operands = [
+            parser.resolve_operand(channel, channel_type),
+            parser.resolve_operand(array, array_type),
+            *(parser.resolve_operand(index, IndexType()) for index in indices),
+        ]
+        return cls.create(operands=operands, properties=properties, attributes=attributes)
+
+
+@irdl_op_definition
+class WriteOp(IRDLOperation):
+    """`async.write %ch, %x : !async.channel<64x64xf16>, tensor<64x64xf16>`: fills the channel's next slot from registers."""
+
+    name = "async.write"
+    channel = operand_def(ChannelType)
+    value = operand_def(TensorType)
+    traits = traits_def(MemoryWriteEffect())
+    assembly_format = "$channel `,` $value attr-dict `:` type($channel) `,` type($value)"
+
+    @staticmethod
+    def make(channel: SSAValue, value: SSAValue) -> WriteOp:
+        return WriteOp.create(operands=[channel, value])
+
+    def verify_(self) -> None:
+        if self.channel.type.shape != shape_of(self.value.type) or self.channel.type.element != element_type(self.value.type):
+            raise VerifyException("the tile must have the extents and the element type that the channel carries")
+
+
+@irdl_op_definition
+class GetOp(IRDLOperation):
+    """`async.get %ch : !async.channel<64x64xf16> -> !async.buffer<64x64xf16>`: the oldest filled slot; waits until it is filled."""
+
+    name = "async.get"
+    channel = operand_def(ChannelType)
+    res = result_def(BufferType)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = "$channel attr-dict `:` type($channel) `->` type($res)"
+
+    @staticmethod
+    def make(channel: SSAValue) -> GetOp:
+        return GetOp.create(operands=[channel], result_types=[BufferType(channel.type.tile)])
+
+    def verify_(self) -> None:
+        if self.channel.type.tile != self.res.type.tile:
+            raise VerifyException("the buffer has the extents, element type and layout that the channel carries")
+
+
+@irdl_op_definition
+class ReleaseOp(IRDLOperation):
+    """`async.release %ch after %token : !async.channel<64x64xf16>`: gives the oldest slot that was got back, when all have read it (after
+    `token`'s operation, if one is given)."""
+
+    name = "async.release"
+    channel = operand_def(ChannelType)
+    token = opt_operand_def(TokenType)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    @staticmethod
+    def make(channel: SSAValue, token: SSAValue | None = None) -> ReleaseOp:
+        return ReleaseOp.create(operands=[channel, *([token] if token is not None else [])])
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.channel)
+        if self.token is not None:
+            printer.print_string(" after ")
+            printer.print_ssa_value(self.token)
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.channel.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ReleaseOp:
+        channel = parser.parse_unresolved_operand()
+        token = parser.parse_unresolved_operand() if parser.parse_optional_keyword("after") is not None else None
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        operands = [parser.resolve_operand(channel, parser.parse_type())]
+        if token is not None:
+            operands.append(parser.resolve_operand(token, TokenType()))
+        return cls.create(operands=operands, attributes=attributes)
+
+
+@irdl_op_definition
+class TransposeOp(IRDLOperation):
+    """`async.transpose %b [1, 0] : !async.buffer<128x64xbf16> -> !async.buffer<64x128xbf16>`: the same bytes, dimensions renamed."""
+
+    name = "async.transpose"
+    source = operand_def(BufferType)
+    permutation = prop_def(DenseArrayBase)
+    res = result_def(BufferType)
+    traits = traits_def(Pure())
+
+    @staticmethod
+    def make(source: SSAValue, permutation: Sequence[int]) -> TransposeOp:
+        tile = source.type.tile
+        shape = tile.get_shape()
+        result = TensorType(tile.element_type, [shape[i] for i in permutation], tile.encoding)
+        return TransposeOp.create(
+            operands=[source],
+            result_types=[BufferType(result)],
+            properties={"permutation": DenseArrayBase.from_list(i64, list(permutation))},
+        )
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        return tuple(self.permutation.get_values())
+
+    def verify_(self) -> None:
+        shape = self.source.type.shape
+        if sorted(self.order) != list(range(len(shape))):
+            raise VerifyException(f"{list(self.order)} is no permutation of the {len(shape)} dimensions")
+        if self.res.type.shape != tuple(shape[i] for i in self.order) or self.res.type.element != self.source.type.element:
+            raise VerifyException("the result has the source's element type and its extents permuted")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.source)
+        printer.print_string(f" {list(self.order)}")
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.source.type)
+        printer.print_string(" -> ")
+        printer.print_attribute(self.res.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> TransposeOp:
+        operand = parser.parse_unresolved_operand()
+        order = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        source = parser.resolve_operand(operand, parser.parse_type())
+        parser.parse_punctuation("->")
+        return cls.create(
+            operands=[source],
+            result_types=[parser.parse_type()],
+            properties={"permutation": DenseArrayBase.from_list(i64, order)},
+            attributes=attributes,
+        )
+
+
+@irdl_op_definition
+class ReadOp(IRDLOperation):
+    """`async.read %b : !async.buffer<64x64xf16> -> tensor<64x64xf16>`: a buffer's tile into registers."""
+
+    name = "async.read"
+    source = operand_def(BufferType)
+    res = result_def(TensorType)
+    traits = traits_def(MemoryReadEffect())
+    assembly_format = "$source attr-dict `:` type($source) `->` type($res)"
+
+    @staticmethod
+    def make(source: SSAValue, encoding: Attribute | None = None) -> ReadOp:
+        tile = source.type.tile
+        return ReadOp.create(
+            operands=[source], result_types=[TensorType(tile.element_type, tile.get_shape(), encoding or NoneAttr())]
+        )
+
+    def verify_(self) -> None:
+        if self.source.type.shape != shape_of(self.res.type) or self.source.type.element != element_type(self.res.type):
+            raise VerifyException("the tile has the buffer's extents and element type")
+
+
+@irdl_op_definition
+class DotOp(IRDLOperation):
+    """`async.dot %a, %b, %c : !async.buffer<MxK…>, !async.buffer<KxN…>, tensor<MxN…> -> !async.pending<tensor<MxN…>>, !async.token`: as
+    `tile.dot`, but the buffers are read and the result is written later. The lhs may also be a register tile."""
+
+    name = "async.dot"
+    lhs = operand_def()
+    rhs = operand_def(BufferType)
+    acc = operand_def(TensorType)
+    res = result_def(PendingType)
+    read = result_def(TokenType)
+    traits = traits_def(MemoryReadEffect())
+
+    @staticmethod
+    def make(lhs: SSAValue, rhs: SSAValue, acc: SSAValue) -> DotOp:
+        return DotOp.create(operands=[lhs, rhs, acc], result_types=[PendingType(acc.type), TokenType()])
+
+    def verify_(self) -> None:
+        if not isinstance(self.lhs.type, BufferType | TensorType):
+            raise VerifyException(f"the lhs is a buffer or a tile, found {self.lhs.type}")
+        a = self.lhs.type.shape if isinstance(self.lhs.type, BufferType) else shape_of(self.lhs.type)
+        b, c = self.rhs.type.shape, shape_of(self.acc.type)
+        if (len(a), len(b), len(c)) != (2, 2, 2) or a[1] != b[0] or (a[0], b[1]) != c:
+            raise VerifyException(f"dot wants MxK, KxN and MxN, found {a}, {b} and {c}")
+        left = self.lhs.type.element if isinstance(self.lhs.type, BufferType) else element_type(self.lhs.type)
+        if left != self.rhs.type.element:
+            raise VerifyException(f"both operands must have one element type, found {left} and {self.rhs.type.element}")
+        if self.res.type.tile != self.acc.type:
+            raise VerifyException("the pending tile has the accumulator's type")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list(self.operands, printer.print_ssa_value)
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_list((value.type for value in self.operands), printer.print_attribute)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> DotOp:
+        operands = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        position = parser.pos
+        kinds = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+        values = parser.resolve_operands(operands, kinds, position)
+        if len(values) != 3 or not isinstance(kinds[2], TensorType):
+            parser.raise_error("async.dot takes a lhs, a rhs buffer and an accumulator tile", position)
+        return cls.create(operands=values, result_types=[PendingType(kinds[2]), TokenType()], attributes=attributes)
+
+
+@irdl_op_definition
+class AwaitOp(IRDLOperation):
+    """`async.await %p : !async.pending<tensor<…>>`: the tile, once it is written."""
+
+    name = "async.await"
+    pending = operand_def(PendingType)
+    res = result_def(TensorType)
+
+    @staticmethod
+    def make(pending: SSAValue) -> AwaitOp:
+        return AwaitOp.create(operands=[pending], result_types=[pending.type.tile])
+
+    def verify_(self) -> None:
+        if self.pending.type.tile != self.res.type:
+            raise VerifyException("the result is the pending tile")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.pending)
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.pending.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> AwaitOp:
+        operand = parser.parse_unresolved_operand()
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        position = parser.pos
+        kind = parser.parse_type()
+        if not isinstance(kind, PendingType):
+            parser.raise_error(f"async.await takes a pending tile, found {kind}", position)
+        return cls.create(operands=[parser.resolve_operand(operand, kind)], result_types=[kind.tile], attributes=attributes)
+
+
+Async = Dialect(
+    "async",
+    [ChannelOp, PutOp, WriteOp, GetOp, ReleaseOp, TransposeOp, ReadOp, DotOp, AwaitOp],
+    [BufferType, ChannelType, PendingType, TokenType],
+)

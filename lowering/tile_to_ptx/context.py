@@ -1,0 +1,632 @@
+"""What the lowering of every op shares: the insertion point, values, thread coordinates, parameters and integer arithmetic.
+
+One walk rebuilds a tile kernel as a ptx kernel. Handlers, one for each op, are registered with `@lowers(Op)` and called in program order;
+they find their operands with `ctx.get`, add instructions with `ctx.inst`, and hand on results with `ctx.set`.
+
+**Registers of a tile.** A thread holds its layout's `num_values` elements in value order: 32-bit elements in b32, 64-bit ones in b64, i1 as
+predicates; 16-bit elements are packed two to a b32, the lower value in the low half (one b16 where there is a single value); i8 in b16, one each.
+A scalar is one register: index and i64 b64, i32 and f32 b32, f16, bf16, i16 and i8 b16, i1 a predicate.
+
+**The prologue.** What depends only on the thread or on parameters (thread coordinates, pointers, strides) is computed once, at the top of the
+kernel, whatever asks for it first: loops then find it ready. Constants print as immediates and live there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    Float64Type,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    NoneAttr,
+    StridedLayoutAttr,
+    TensorType,
+)
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from ...dialects import ptx, tile
+from ...dialects.diagnostics import TeselaError
+from ...dialects.launch_plan import Param, Requirement, TensorMapSpec
+from ...dialects.layout import TVLayout
+from ...dialects.layout_attrs import TVLayoutAttr
+from ...dialects.ptx import RegType, reg
+from ...dialects.target import Target
+from ...passes.divisibility import Divisibility
+
+OpT = TypeVar("OpT", bound=Operation)
+HANDLERS: dict[type[Operation], Callable[[Any, Any], None]] = {}
+
+
+def lowers(*kinds: type[Operation]) -> Callable[[Callable[[Context, OpT], None]], Callable[[Context, OpT], None]]:
+    """Registers the decorated function as the lowering of these ops."""
+
+    def register(function: Callable[[Context, OpT], None]) -> Callable[[Context, OpT], None]:
+        for kind in kinds:
+            HANDLERS[kind] = function
+        return function
+
+    return register
+
+
+def element_bits(kind: Attribute) -> int:
+    """Bits of an element in registers; i1 is 1 (a predicate), index 64."""
+    match kind:
+        case Float32Type():
+            return 32
+        case Float16Type() | BFloat16Type():
+            return 16
+        case Float64Type() | IndexType():
+            return 64
+        case IntegerType():
+            return kind.width.data
+        case _:
+            raise TypeError(f"no element type: {kind}")
+
+
+def memory_bytes(kind: Attribute) -> int:
+    """Bytes of an element in memory; i1 takes one."""
+    return max(1, element_bits(kind) // 8)
+
+
+def scalar_class(kind: Attribute) -> str:
+    """The register class of one scalar."""
+    bits = element_bits(kind)
+    return "pred" if bits == 1 else f"b{max(16, bits)}"
+
+
+def register_type(kind: Attribute, layout: TVLayout | None) -> RegType:
+    """The registers that hold a scalar (no layout) or a thread's part of a tile."""
+    if layout is None:
+        return reg(scalar_class(kind))
+    values = layout.num_values
+    if element_bits(kind) == 16 and values % 2 == 0:
+        return reg("b32", values // 2)
+    return reg(scalar_class(kind), values)
+
+
+class Context:
+    """The state of lowering one kernel; see the module's docstring."""
+
+    def __init__(self, kernel: tile.KernelOp, target: Target, warps: int):
+        self.kernel = kernel
+        self.target = target
+        self.warps = warps
+        self.threads = 32 * warps
+        self.entry = Block()
+        self.block = self.entry
+        self.prologue: list[Operation] = []
+        self.state: dict[SSAValue, Any] = {}
+        self.facts = Divisibility()
+        self.params: dict[str, Param] = {}
+        self.requirements: dict[Requirement, None] = {}
+        self.notes: dict[str, None] = {}
+        self.scratch_base = 0
+        self.scratch_bytes = 0
+        self.location = kernel.location
+        self._values: dict[SSAValue, SSAValue] = {}
+        self._constants: dict[tuple[int, str], SSAValue] = {}
+        self._known: dict[SSAValue, int] = {}
+        self._once: dict[Any, Any] = {}
+        self._at_prologue = False
+        self._arguments: dict[SSAValue, int] = {value: i for i, value in enumerate(kernel.args)}
+        self.unsynchronised: dict[SSAValue, str] = {}  # array -> 'r', 'w' or 'rw' since the last barrier
+
+    # ---- values -------------------------------------------------------------------------------------------------
+
+    def get(self, value: SSAValue) -> SSAValue:
+        """The registers of a tile-level value."""
+        return self._values[value]
+
+    def set(self, value: SSAValue, registers: SSAValue) -> None:
+        self._values[value] = registers
+
+    def has(self, value: SSAValue) -> bool:
+        return value in self._values
+
+    def layout(self, of: SSAValue | Attribute) -> TVLayout:
+        """The layout of a tile. Raises TeselaError where `infer-layouts` has not run."""
+        kind = of.type if isinstance(of, SSAValue) else of
+        assert isinstance(kind, TensorType)
+        if not isinstance(kind.encoding, TVLayoutAttr):
+            raise self.error(
+                of if isinstance(of, SSAValue) else None, f"{kind} has no layout", "run infer-layouts before tile-to-ptx"
+            )
+        return kind.encoding.data
+
+    def registers_of(self, kind: Attribute) -> RegType:
+        """The register type of a tile-level type."""
+        if isinstance(kind, TensorType):
+            return register_type(kind.element_type, self.layout(kind))
+        return register_type(kind, None)
+
+    # ---- adding ops ---------------------------------------------------------------------------------------------
+
+    def add_op(self, op: Operation) -> None:
+        """Adds `op` at the insertion point, with the location of the op being lowered."""
+        op.location = self.location
+        if self._at_prologue:
+            self.prologue.append(op)
+        else:
+            self.block.add_op(op)
+
+    def inst(
+        self,
+        opcode: str,
+        args: Sequence[SSAValue] = (),
+        results: Sequence[RegType] = (),
+        imms: Sequence[int | str] = (),
+        offsets: Sequence[int] | None = None,
+        guard: SSAValue | None = None,
+        negated: bool = False,
+        init: Sequence[SSAValue] = (),
+    ) -> Any:
+        """Adds a `ptx.inst`; gives its result, or the tuple of its results if it has not exactly one."""
+        op = ptx.InstOp.make(opcode, args, results, imms, offsets, guard, negated, init)
+        self.add_op(op)
+        return op.results[0] if len(results) == 1 else tuple(op.results)
+
+    def const(self, value: int, cls: str = "b32") -> SSAValue:
+        """A constant register: the bit pattern `value`."""
+        key = (value, cls)
+        found = self._constants.get(key)
+        if found is None:
+            op = ptx.ConstantOp.make(value, cls)
+            op.location = self.kernel.location
+            self.prologue.append(op)
+            found = self._constants[key] = op.res
+            self._known[found] = value
+        return found
+
+    def known(self, value: SSAValue) -> int | None:
+        """The integer that a register is known to hold."""
+        return self._known.get(value)
+
+    def pick(self, value: SSAValue, indices: Sequence[int]) -> SSAValue:
+        """Registers of `value` by index."""
+        count = value.type.count
+        if list(indices) == list(range(count)):
+            return value
+        op = ptx.PickOp.make(value, indices)
+        self.add_op(op)
+        return op.res
+
+    def concat(self, parts: Sequence[SSAValue]) -> SSAValue:
+        """All registers of `parts`, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        op = ptx.ConcatOp.make(parts)
+        self.add_op(op)
+        return op.res
+
+    def splat(self, value: SSAValue, count: int) -> SSAValue:
+        """`count` names for one register."""
+        return self.pick(value, [0] * count)
+
+    @contextmanager
+    def in_prologue(self) -> Iterator[None]:
+        """Ops added inside go to the top of the kernel."""
+        before, self._at_prologue = self._at_prologue, True
+        try:
+            yield
+        finally:
+            self._at_prologue = before
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` gives, computed in the prologue the first time it is asked for."""
+        if key not in self._once:
+            with self.in_prologue():
+                self._once[key] = make()
+        return self._once[key]
+
+    @contextmanager
+    def into(self, block: Block) -> Iterator[None]:
+        """Ops added inside go to the end of `block`."""
+        before, self.block = self.block, block
+        at_prologue, self._at_prologue = self._at_prologue, False
+        try:
+            yield
+        finally:
+            self.block = before
+            self._at_prologue = at_prologue
+
+    # ---- integer arithmetic on one register, folding what is known ----------------------------------------------
+
+    def _fold(self, opcode: str, a: SSAValue, b: SSAValue, value: int | None) -> SSAValue:
+        cls = a.type.cls
+        if value is not None:
+            bits = 64 if cls == "b64" else 32
+            value &= (1 << bits) - 1
+            return self.const(value - (1 << bits) if value >> (bits - 1) else value, cls)
+        return self.inst(f"{opcode}{cls[1:]}" if opcode.endswith((".s", ".u", ".b")) else opcode, [a, b], [a.type])
+
+    def _pair(self, a: SSAValue, b: SSAValue | int) -> tuple[SSAValue, int | None, int | None]:
+        right = self.const(b, a.type.cls) if isinstance(b, int) else b
+        return right, self._known.get(a), self._known.get(right)
+
+    def add(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
+        right, x, y = self._pair(a, b)
+        if x == 0:
+            return right
+        if y == 0:
+            return a
+        return self._fold("add.s", a, right, x + y if x is not None and y is not None else None)
+
+    def sub(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
+        right, x, y = self._pair(a, b)
+        if y == 0:
+            return a
+        return self._fold("sub.s", a, right, x - y if x is not None and y is not None else None)
+
+    def mul(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
+        """The low half of a product; by a power of two, a shift."""
+        right, x, y = self._pair(a, b)
+        if x is not None and y is None:
+            a, right, x, y = right, a, y, x
+        if y == 0 or x == 0:
+            return self.const(0, a.type.cls)
+        if y == 1:
+            return a
+        if y is not None and x is None and y > 0 and y & (y - 1) == 0:
+            return self.shl(a, y.bit_length() - 1)
+        return self._fold("mul.lo.s", a, right, x * y if x is not None and y is not None else None)
+
+    def and_(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
+        right, x, y = self._pair(a, b)
+        return self._fold("and.b", a, right, x & y if x is not None and y is not None else None)
+
+    def or_(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
+        right, x, y = self._pair(a, b)
+        if y == 0:
+            return a
+        return self._fold("or.b", a, right, x | y if x is not None and y is not None else None)
+
+    def xor(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
+        right, x, y = self._pair(a, b)
+        if y == 0:
+            return a
+        return self._fold("xor.b", a, right, x ^ y if x is not None and y is not None else None)
+
+    def min_(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
+        right, x, y = self._pair(a, b)
+        return self._fold("min.s", a, right, min(x, y) if x is not None and y is not None else None)
+
+    def max_(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
+        right, x, y = self._pair(a, b)
+        return self._fold("max.s", a, right, max(x, y) if x is not None and y is not None else None)
+
+    def shl(self, a: SSAValue, by: int) -> SSAValue:
+        """Shift left by a constant."""
+        if by == 0:
+            return a
+        if (x := self._known.get(a)) is not None:
+            return self._fold("shl.b", a, a, x << by)
+        return self.inst(f"shl.{a.type.cls}", [a, self.const(by)], [a.type])
+
+    def shr(self, a: SSAValue, by: int) -> SSAValue:
+        """Logical shift right by a constant."""
+        if by == 0:
+            return a
+        if (x := self._known.get(a)) is not None and x >= 0:
+            return self.const(x >> by, a.type.cls)
+        return self.inst(f"shr.u{a.type.cls[1:]}", [a, self.const(by)], [a.type])
+
+    def widen(self, value: SSAValue) -> SSAValue:
+        """A signed b32 as b64."""
+        if value.type.cls == "b64":
+            return value
+        if (x := self._known.get(value)) is not None:
+            return self.const(x, "b64")
+        return self.inst("cvt.s64.s32", [value], [reg("b64")])
+
+    def narrow(self, value: SSAValue) -> SSAValue:
+        """The low half of a b64."""
+        if value.type.cls == "b32":
+            return value
+        if (x := self._known.get(value)) is not None and -(1 << 31) <= x < 1 << 31:
+            return self.const(x)
+        return self.inst("cvt.u32.u64", [value], [reg("b32")])
+
+    def compare(self, cmp: str, kind: str, a: SSAValue, b: SSAValue | int) -> SSAValue:
+        """The predicates of `setp.CMP.KIND`, one for each register of `a` (or of `b`)."""
+        right = self.const(b, a.type.cls) if isinstance(b, int) else b
+        return self.inst(f"setp.{cmp}.{kind}", [a, right], [reg("pred", max(a.type.count, right.type.count))])
+
+    def both(self, a: SSAValue | None, b: SSAValue | None) -> SSAValue | None:
+        """The conjunction of two predicates; None is true."""
+        if a is None or b is None:
+            return b if a is None else a
+        return self.inst("and.pred", [a, b], [reg("pred", max(a.type.count, b.type.count))])
+
+    # ---- threads ------------------------------------------------------------------------------------------------
+
+    def special(self, name: str) -> SSAValue:
+        """A special register, read once."""
+
+        def make() -> SSAValue:
+            op = ptx.SpecialOp.make(name)
+            self.add_op(op)
+            return op.res
+
+        return self.once(("special", name), make)
+
+    def tid(self) -> SSAValue:
+        """The thread's index in the block, b32."""
+        return self.special("%tid.x")
+
+    def lane(self) -> SSAValue:
+        """The thread's index in its warp, b32."""
+        return self.once("lane", lambda: self.and_(self.tid(), 31))
+
+    def warp(self) -> SSAValue:
+        """The warp's index in the block, b32: broadcast from lane 0, so that the assembler knows it to be the same for the whole warp."""
+
+        def make() -> SSAValue:
+            index = self.shr(self.tid(), 5)
+            return self.inst(
+                "shfl.sync.idx.b32", [index, self.const(0), self.const(31), self.const(0xFFFFFFFF)], [reg("b32")]
+            )
+
+        return self.once("warp", make)
+
+    def warpgroup(self) -> SSAValue:
+        """The warpgroup's index in the block, b32."""
+        return self.once("warpgroup", lambda: self.shr(self.warp(), 2))
+
+    def thread_digit(self, weight: int, extent: int) -> SSAValue:
+        """(tid / weight) % extent, both powers of two, b32."""
+
+        def make() -> SSAValue:
+            digit = self.shr(self.tid(), weight.bit_length() - 1)
+            return digit if weight * extent >= self.threads else self.and_(digit, extent - 1)
+
+        if weight & (weight - 1) or extent & (extent - 1):
+            raise self.error(None, f"a thread mode of extent {extent} at {weight} is no power of two")
+        return self.once(("digit", weight, extent), make)
+
+    def thread_coord(self, layout: TVLayout, dim: int) -> SSAValue:
+        """The coordinate along `dim` of the thread's value 0, b32."""
+
+        def make() -> SSAValue:
+            total = self.const(0)
+            weight = 1
+            for mode in layout.thread:
+                if mode.stride[dim]:
+                    total = self.add(total, self.mul(self.thread_digit(weight, mode.extent), mode.stride[dim]))
+                weight *= mode.extent
+            return total
+
+        key = tuple((mode.extent, mode.stride[dim]) for mode in layout.thread)
+        return self.once(("coord", key), make)
+
+    def first_holder(self, layout: TVLayout) -> SSAValue | None:
+        """A predicate that holds in exactly one of the threads that hold copies of the same elements; None if there are no copies."""
+
+        def make() -> SSAValue | None:
+            result = None
+            weight = 1
+            for mode in layout.thread:
+                if mode.is_broadcast and mode.extent > 1:
+                    result = self.both(result, self.compare("eq", "s32", self.thread_digit(weight, mode.extent), 0))
+                weight *= mode.extent
+            if weight < self.threads:
+                result = self.both(result, self.compare("lt", "s32", self.tid(), weight))
+            return result
+
+        return self.once(("holder", tuple((mode.extent, mode.is_broadcast) for mode in layout.thread)), make)
+
+    def one_thread(self) -> SSAValue:
+        """A predicate that holds in the block's first thread."""
+        return self.once("one thread", lambda: self.compare("eq", "s32", self.tid(), 0))
+
+    def barrier(self) -> None:
+        """All threads of the block meet, and see each other's writes to shared and global memory."""
+        self.inst("bar.sync", [self.const(0)])
+        self.unsynchronised.clear()
+
+    def order_access(self, array: SSAValue, access: str) -> None:
+        """Called before an access ('r' or 'w') of a block's threads to an array: a barrier where an earlier access of another thread to what may be
+        the same memory must come first. Two accesses conflict if one writes; two arrays may be the same memory unless stated `noalias`."""
+        for other, earlier in self.unsynchronised.items():
+            if access == "r" and earlier == "r":
+                continue
+            if other is array or not (self._noalias(other) or self._noalias(array)):
+                self.barrier()
+                break
+        before = self.unsynchronised.get(array, "")
+        self.unsynchronised[array] = access if access in before or not before else "rw"
+
+    def _noalias(self, array: SSAValue) -> bool:
+        return self.kernel.arg_attr(self._arguments[array], "noalias") is not None
+
+    # ---- control ------------------------------------------------------------------------------------------------
+
+    def if_(
+        self,
+        condition: SSAValue,
+        then: Callable[[], Sequence[SSAValue] | None],
+        other: Callable[[], Sequence[SSAValue]] | None = None,
+        results: Sequence[RegType] = (),
+    ) -> list[SSAValue]:
+        """A `ptx.if` whose regions `then` and `other` fill; each gives the values for `results`."""
+
+        def region(fill: Callable[[], Sequence[SSAValue] | None]) -> Region:
+            block = Block()
+            with self.into(block):
+                values = fill() or ()
+                self.add_op(ptx.YieldOp.create(operands=list(values)))
+            return Region(block)
+
+        op = ptx.IfOp.make(condition, results, region(then), region(other) if other is not None else None)
+        self.add_op(op)
+        return list(op.results)
+
+    def for_(
+        self,
+        lower: SSAValue,
+        upper: SSAValue,
+        step: SSAValue,
+        init: Sequence[SSAValue],
+        body: Callable[[SSAValue, list[SSAValue]], Sequence[SSAValue]],
+    ) -> list[SSAValue]:
+        """A `ptx.for`; `body` takes the counter and the carried values and gives the next ones."""
+        block = Block(arg_types=[lower.type, *(value.type for value in init)])
+        with self.into(block):
+            values = body(block.args[0], list(block.args[1:]))
+            self.add_op(ptx.YieldOp.create(operands=list(values)))
+        op = ptx.ForOp.make(lower, upper, step, init, Region(block))
+        self.add_op(op)
+        return list(op.results)
+
+    # ---- arrays and parameters ----------------------------------------------------------------------------------
+
+    def _argument_name(self, array: SSAValue) -> str:
+        return self.kernel.names[self._arguments[array]]
+
+    def param(self, param: Param, cls: str) -> SSAValue:
+        """The value of a kernel parameter, read once; it becomes part of the launch plan."""
+
+        def make() -> SSAValue:
+            self.params[param.name] = param
+            op = ptx.ParamOp.make(param.name, cls)
+            self.add_op(op)
+            return op.res
+
+        return self.once(("param", param.name), make)
+
+    def pointer(self, array: SSAValue) -> SSAValue:
+        """The array's base as a global address, b64."""
+        name = self._argument_name(array)
+
+        def make() -> SSAValue:
+            generic = self.param(Param("pointer", f"p_{name}", name), "b64")
+            return self.inst("cvta.to.global.u64", [generic], [reg("b64")])
+
+        return self.once(("pointer", name), make)
+
+    def static_stride(self, array: SSAValue, dim: int) -> int | None:
+        """The array's stride along `dim` in elements, where its type states it."""
+        kind = array.type
+        assert isinstance(kind, MemRefType)
+        if isinstance(kind.layout, StridedLayoutAttr):
+            entry = kind.layout.strides.data[dim]
+            return None if isinstance(entry, NoneAttr) else entry.data
+        stride = 1
+        for extent in reversed(kind.get_shape()[dim + 1 :]):
+            if extent < 0:
+                return None
+            stride *= extent
+        return stride
+
+    def stride(self, array: SSAValue, dim: int) -> SSAValue:
+        """The array's stride along `dim` in elements, b64."""
+        static = self.static_stride(array, dim)
+        if static is not None:
+            return self.const(static, "b64")
+        name = self._argument_name(array)
+        return self.param(Param("stride", f"s_{name}_{dim}", name, dim), "b64")
+
+    def extent(self, array: SSAValue, dim: int) -> SSAValue:
+        """The array's extent along `dim`, b64."""
+        expr = self.kernel.shape_exprs(self._arguments[array])[dim]
+        return self.dim_expr(expr)
+
+    def dim_expr(self, expr: tile.DimExpr) -> SSAValue:
+        """The value of a dimension expression, b64, computed once."""
+        return self.once(("dim", str(expr)), lambda: self._dim_expr(expr))
+
+    def _dim_expr(self, expr: tile.DimExpr) -> SSAValue:
+        if expr.op == "int":
+            return self.const(int(expr.value), "b64")
+        if expr.op == "sym":
+            return self.param(Param("dim", f"d_{expr.value}", str(expr.value)), "b64")
+        left, right = (self.dim_expr(arg) for arg in expr.args)
+        match expr.op:
+            case "+":
+                return self.add(left, right)
+            case "-":
+                return self.sub(left, right)
+            case "*":
+                return self.mul(left, right)
+            case "min":
+                return self.min_(left, right)
+            case "max":
+                return self.max_(left, right)
+            case "floordiv":
+                return self.inst("div.s64", [left, right], [reg("b64")])
+            case "ceildiv":
+                above = self.add(left, self.sub(right, 1))
+                return self.inst("div.s64", [above, right], [reg("b64")])
+            case _:
+                return self.inst("rem.s64", [left, right], [reg("b64")])
+
+    def extent_divisor(self, array: SSAValue, dim: int) -> int:
+        """A number that divides the array's extent along `dim`, as far as the contract states it."""
+        expr = self.kernel.shape_exprs(self._arguments[array])[dim]
+        if expr.op == "int":
+            return int(expr.value) or 1 << 40
+        return self.kernel.divisor(str(expr.value)) if expr.op == "sym" else 1
+
+    def stride_align(self, array: SSAValue) -> int:
+        """Bytes that the array's base address, and every stride but unit ones, are multiples of."""
+        stated = self.kernel.arg_attr(self._arguments[array], "align")
+        if isinstance(stated, IntegerAttr):
+            return stated.value.data
+        return memory_bytes(array.type.element_type)
+
+    def tensormap(self, array: SSAValue, spec: TensorMapSpec) -> SSAValue:
+        """The generic address of a tensor map over `array`, which becomes a parameter."""
+
+        def make() -> SSAValue:
+            name = f"tm_{spec.arg}_{sum(param.kind == 'tensormap' for param in self.params.values())}"
+            self.params[name] = Param("tensormap", name, spec.arg, 0, spec)
+            op = ptx.ParamAddressOp.make(name)
+            self.add_op(op)
+            return op.res
+
+        return self.once(("tensormap", spec), make)
+
+    def argument_name(self, array: SSAValue) -> str:
+        """The name of the kernel's argument."""
+        return self._argument_name(array)
+
+    def divisor(self, value: SSAValue) -> int:
+        """A number that divides a tile-level index value."""
+        return self.facts.divisor(value)
+
+    # ---- shared memory and messages -----------------------------------------------------------------------------
+
+    def scratch(self, nbytes: int) -> int:
+        """The byte offset of a scratch region of at least `nbytes`. All users share one region: a barrier before it is written and
+        one before it is read belong to each use."""
+        self.scratch_bytes = max(self.scratch_bytes, nbytes)
+        return self.scratch_base
+
+    def shared_address(self, offset: int) -> SSAValue:
+        """The shared-window address of byte `offset` of the block's dynamic shared memory, b32."""
+
+        def make() -> SSAValue:
+            op = ptx.SharedAddressOp.make(offset)
+            self.add_op(op)
+            return op.res
+
+        return self.once(("shared", offset), make)
+
+    def require(self, requirement: Requirement) -> None:
+        """What the launcher must check before it takes this variant."""
+        self.requirements[requirement] = None
+
+    def note(self, text: str) -> None:
+        """What a reader of the plan should know."""
+        self.notes[text] = None
+
+    def error(self, at: Any, message: str, hint: str | None = None) -> TeselaError:
+        """The error to raise, at an op or a value (or at the kernel)."""
+        return TeselaError.at(at if at is not None else self.kernel, message, hint)

@@ -1,0 +1,123 @@
+"""Lowering of scf.for, scf.if and scf.while: the same structure over register vectors.
+
+Conditions and bounds are scalars, the same in all threads of a block, so barriers may stand inside. What a region carries or yields
+keeps its registers' type; an `async.pending` tile is carried as the registers it will be in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from ...dialects import ptx, tile
+from .context import HANDLERS, Context, lowers
+
+
+def lower_block(ctx: Context, block: Block) -> Operation:
+    """Lowers all ops of a block but its terminator, which is returned. Raises TeselaError for an op without a lowering."""
+    for op in block.ops:
+        if op is block.last_op and isinstance(op, scf.YieldOp | scf.ConditionOp | tile.ReturnOp):
+            return op
+        handler = HANDLERS.get(type(op))
+        if handler is None:
+            raise ctx.error(op, f"{op.name} has no lowering to PTX", "see docs/reference for the ops that have one")
+        ctx.location = op.location
+        handler(ctx, op)
+    raise ctx.error(block.last_op, "the block must end with a terminator")
+
+
+def _accesses(region: Region) -> dict[SSAValue, str]:
+    """The arrays that ops inside load from and store to."""
+    found: dict[SSAValue, str] = {}
+    for op in region.walk():
+        if isinstance(op, tile.LoadOp):
+            found[op.array] = "rw" if "w" in found.get(op.array, "") else "r"
+        elif isinstance(op, tile.StoreOp):
+            found[op.array] = "rw" if "r" in found.get(op.array, "") else "w"
+    return found
+
+
+def _merge(ctx: Context, more: dict[SSAValue, str]) -> None:
+    for array, access in more.items():
+        before = ctx.unsynchronised.get(array, access)
+        ctx.unsynchronised[array] = access if before == access else "rw"
+
+
+def _values(ctx: Context, values: Sequence[SSAValue]) -> list[SSAValue]:
+    return [ctx.get(value) for value in values]
+
+
+@lowers(scf.ForOp)
+def _for(ctx: Context, op: scf.ForOp) -> None:
+    lower, upper, step = (ctx.get(value) for value in (op.lb, op.ub, op.step))
+    if (known := ctx.known(step)) is not None and known <= 0:
+        raise ctx.error(op, f"the loop's step is {known}", "a step must be positive")
+    _merge(ctx, _accesses(op.body))  # what the previous trip did
+
+    def body(counter: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        for argument, value in zip(op.body.block.args, [counter, *carried]):
+            ctx.set(argument, value)
+        end = lower_block(ctx, op.body.block)
+        return _values(ctx, end.operands)
+
+    location = op.location
+    results = ctx.for_(lower, upper, step, _values(ctx, op.iter_args), body)
+    ctx.location = location
+    _merge(ctx, _accesses(op.body))
+    for value, registers in zip(op.results, results):
+        ctx.set(value, registers)
+
+
+@lowers(scf.IfOp)
+def _if(ctx: Context, op: scf.IfOp) -> None:
+    before = dict(ctx.unsynchronised)
+    after: list[dict[SSAValue, str]] = []
+
+    def fill(region: Region) -> list[SSAValue]:
+        ctx.unsynchronised = dict(before)
+        end = lower_block(ctx, region.block) if region.blocks else None
+        after.append(ctx.unsynchronised)
+        return _values(ctx, end.operands) if end is not None else []
+
+    kinds = [ctx.registers_of(value.type) for value in op.results]
+    has_else = bool(op.false_region.blocks)
+    results = ctx.if_(
+        ctx.get(op.cond),
+        lambda: fill(op.true_region),
+        (lambda: fill(op.false_region)) if has_else else None,
+        kinds,
+    )
+    ctx.unsynchronised = {}
+    for state in after if has_else else [*after, before]:
+        _merge(ctx, state)
+    for value, registers in zip(op.results, results):
+        ctx.set(value, registers)
+
+
+@lowers(scf.WhileOp)
+def _while(ctx: Context, op: scf.WhileOp) -> None:
+    _merge(ctx, _accesses(op.before_region))
+    _merge(ctx, _accesses(op.after_region))
+    init = _values(ctx, op.arguments)
+    before = Block(arg_types=[value.type for value in init])
+    with ctx.into(before):
+        for argument, value in zip(op.before_region.block.args, before.args):
+            ctx.set(argument, value)
+        end = lower_block(ctx, op.before_region.block)
+        assert isinstance(end, scf.ConditionOp)
+        handed = _values(ctx, end.arguments)
+        ctx.add_op(ptx.ConditionOp.create(operands=[ctx.get(end.condition), *handed]))
+    after = Block(arg_types=[value.type for value in handed])
+    with ctx.into(after):
+        for argument, value in zip(op.after_region.block.args, after.args):
+            ctx.set(argument, value)
+        last = lower_block(ctx, op.after_region.block)
+        ctx.add_op(ptx.YieldOp.create(operands=_values(ctx, last.operands)))
+    loop = ptx.WhileOp.make(init, [value.type for value in handed], Region(before), Region(after))
+    ctx.add_op(loop)
+    _merge(ctx, _accesses(op.before_region))
+    _merge(ctx, _accesses(op.after_region))
+    for value, registers in zip(op.results, loop.results):
+        ctx.set(value, registers)

@@ -1,0 +1,161 @@
+"""Elements in registers: 16-bit pairs apart and together, and conversions between element types (numbers.md N28 to N31).
+
+Functions here work on `n` values of a thread, in value order, of one element type, held as `context` describes; they do not know
+tiles or layouts. A scalar is n = 1.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerType
+from xdsl.ir import Attribute, SSAValue
+
+from ...dialects.ptx import reg
+from .context import Context, element_bits, scalar_class
+
+SIGN_AND_ALL_BUT_QUIET = 0xFFFF0000
+MAX_FINITE = {Float16Type: 0x477FE000, BFloat16Type: 0x7F7F0000}  # as f32 bits: 65504, and bf16's 0x7F7F
+
+
+def is_float(kind: Attribute) -> bool:
+    return isinstance(kind, Float16Type | BFloat16Type | Float32Type)
+
+
+def check_lowered(ctx: Context, kind: Attribute, at: object) -> None:
+    """Raises TeselaError for an element type that has no lowering."""
+    known = is_float(kind) or isinstance(kind, IndexType) or isinstance(kind, IntegerType)
+    if not known:
+        raise ctx.error(at, f"elements of type {kind} have no lowering to PTX yet", "use f32, f16, bf16 or integers")
+
+
+def _interleave(n: int) -> list[int]:
+    return [index for pair in zip(range(n // 2), range(n // 2, n)) for index in pair]
+
+
+def halves(ctx: Context, regs: SSAValue, n: int) -> SSAValue:
+    """n 16-bit values as b16 registers, one each."""
+    return regs if regs.type.cls == "b16" else ctx.inst("mov.b32", [regs], [reg("b16", n)])
+
+
+def pack_halves(ctx: Context, regs: SSAValue, n: int) -> SSAValue:
+    """n b16 registers as a tile holds them: pairs in b32, or a single b16."""
+    return regs if n % 2 else ctx.inst("mov.b32", [regs], [reg("b32", n // 2)])
+
+
+def to_f32(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue:
+    """n floats as f32 in b32, exactly."""
+    if isinstance(kind, Float32Type):
+        return regs
+    if isinstance(kind, Float16Type):
+        return ctx.inst("cvt.f32.f16", [halves(ctx, regs, n)], [reg("b32", n)])
+    if regs.type.cls == "b16":
+        wide = ctx.inst("cvt.u32.u16", [regs], [reg("b32", n)])
+        return ctx.inst("shl.b32", [wide, ctx.const(16)], [reg("b32", n)])
+    # bf16 is the upper half of an f32: a shift and a mask, no conversion
+    low = ctx.inst("shl.b32", [regs, ctx.const(16)], [reg("b32", n // 2)])
+    high = ctx.inst("and.b32", [regs, ctx.const(SIGN_AND_ALL_BUT_QUIET)], [reg("b32", n // 2)])
+    return ctx.pick(ctx.concat([low, high]), _interleave(n))
+
+
+def from_f32(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue:
+    """n f32 values rounded once to `kind`, to nearest even."""
+    if isinstance(kind, Float32Type):
+        return regs
+    name = "f16" if isinstance(kind, Float16Type) else "bf16"
+    if n % 2:
+        return ctx.inst(f"cvt.rn.{name}.f32", [regs], [reg("b16", n)])
+    low, high = ctx.pick(regs, range(0, n, 2)), ctx.pick(regs, range(1, n, 2))
+    return ctx.inst(f"cvt.rn.{name}x2.f32", [high, low], [reg("b32", n // 2)])
+
+
+def to_int(ctx: Context, regs: SSAValue, kind: Attribute, n: int, signed: bool = True) -> SSAValue:
+    """n integers as 32- or 64-bit ones in b32 or b64; narrower ones are extended."""
+    bits = element_bits(kind)
+    if bits >= 32:
+        return regs
+    sign = "s" if signed else "u"
+    if bits == 1:
+        return ctx.inst("selp.b32", [ctx.const(1), ctx.const(0), regs], [reg("b32", n)])
+    if bits == 8:
+        return ctx.inst(f"cvt.{sign}32.{sign}8", [regs], [reg("b32", n)])
+    return ctx.inst(f"cvt.{sign}32.{sign}16", [halves(ctx, regs, n)], [reg("b32", n)])
+
+
+def from_int(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue:
+    """n integers in b32 or b64 as `kind`: narrowed to the low bits, or with the sign extended to 64 bits."""
+    bits = element_bits(kind)
+    wide = regs.type.cls == "b64"
+    if bits == 64:
+        return regs if wide else ctx.inst("cvt.s64.s32", [regs], [reg("b64", n)])
+    if wide:
+        regs = ctx.inst("cvt.u32.u64", [regs], [reg("b32", n)])
+    if bits == 32:
+        return regs
+    if bits == 1:
+        low = ctx.inst("and.b32", [regs, ctx.const(1)], [reg("b32", n)])
+        return ctx.inst("setp.ne.s32", [low, ctx.const(0)], [reg("pred", n)])
+    if bits == 8:
+        return ctx.inst("cvt.s8.s32", [regs], [reg("b16", n)])
+    return pack_halves(ctx, ctx.inst("cvt.u16.u32", [regs], [reg("b16", n)]), n)
+
+
+def convert(
+    ctx: Context, regs: SSAValue, source: Attribute, target: Attribute, n: int, saturate: bool = False, signed: bool = True
+) -> SSAValue:
+    """n values of `source` as `target`, by the rules of numbers.md N28 to N31."""
+    if source == target:
+        return regs
+    if is_float(source):
+        wide = to_f32(ctx, regs, source, n)
+        if is_float(target):
+            if saturate and type(target) in MAX_FINITE:
+                limit = MAX_FINITE[type(target)]
+                wide = ctx.inst("min.NaN.f32", [wide, ctx.const(limit)], [reg("b32", n)])
+                wide = ctx.inst("max.NaN.f32", [wide, ctx.const(limit | 1 << 31)], [reg("b32", n)])
+            return from_f32(ctx, wide, target, n)
+        return _float_to_int(ctx, wide, target, n)
+    if is_float(target):
+        return _int_to_float(ctx, to_int(ctx, regs, source, n, signed), target, n)
+    extended = to_int(ctx, regs, source, n, signed)
+    if element_bits(target) == 64 and extended.type.cls == "b32":
+        kinds = "cvt.s64.s32" if signed and element_bits(source) != 1 else "cvt.u64.u32"
+        return ctx.inst(kinds, [extended], [reg("b64", n)])
+    return from_int(ctx, extended, target, n)
+
+
+def _float_to_int(ctx: Context, wide: SSAValue, target: Attribute, n: int) -> SSAValue:
+    bits = element_bits(target)
+    if bits == 1:
+        return ctx.inst("setp.ge.f32", [wide, ctx.const(0x3F800000)], [reg("pred", n)])
+    if bits == 64:
+        value = ctx.inst("cvt.rzi.s64.f32", [wide], [reg("b64", n)])
+        number = ctx.inst("setp.num.f32", [wide, wide], [reg("pred", n)])
+        return ctx.inst("selp.b64", [value, ctx.const(0, "b64"), number], [reg("b64", n)])
+    value = ctx.inst("cvt.rzi.s32.f32", [wide], [reg("b32", n)])
+    if bits < 32:
+        value = ctx.inst("min.s32", [value, ctx.const((1 << bits - 1) - 1)], [reg("b32", n)])
+        value = ctx.inst("max.s32", [value, ctx.const(-(1 << bits - 1))], [reg("b32", n)])
+    return from_int(ctx, value, target, n)
+
+
+def _int_to_float(ctx: Context, value: SSAValue, target: Attribute, n: int) -> SSAValue:
+    """To f16 and bf16 through f32 rounded to odd: truncate, and set the last bit where that lost something. A second rounding, to nearest, of a
+    number that was rounded to odd with at least two more bits is as one rounding (Boldo and Melquiond 2008)."""
+    width = "64" if value.type.cls == "b64" else "32"
+    if isinstance(target, Float32Type):
+        return ctx.inst(f"cvt.rn.f32.s{width}", [value], [reg("b32", n)])
+    short = ctx.inst(f"cvt.rz.f32.s{width}", [value], [reg("b32", n)])
+    back = ctx.inst(f"cvt.rzi.s{width}.f32", [short], [reg(value.type.cls, n)])
+    lost = ctx.inst(f"setp.ne.s{width}", [back, value], [reg("pred", n)])
+    last = ctx.inst("selp.b32", [ctx.const(1), ctx.const(0), lost], [reg("b32", n)])
+    return from_f32(ctx, ctx.inst("or.b32", [short, last], [reg("b32", n)]), target, n)
+
+
+def constant(ctx: Context, bits: int, kind: Attribute, n: int) -> SSAValue:
+    """n copies of a constant given by its bit pattern in the element type."""
+    cls = scalar_class(kind)
+    if cls == "pred":
+        return ctx.splat(ctx.const(bits & 1, "pred"), n)
+    if element_bits(kind) == 16 and n % 2 == 0:
+        bits &= 0xFFFF
+        return ctx.splat(ctx.const(bits | bits << 16), n // 2)
+    return ctx.splat(ctx.const(bits, cls), n)

@@ -1,0 +1,158 @@
+"""The pass `tile-to-ptx`: every tile.kernel becomes a ptx.kernel with its launch plan.
+
+The kernel's body is walked once, in program order (`control.lower_block`); the handlers of the other files do the work. Around them this file
+sets up the block's coordinates and collects what the launcher must know: parameters in the order they were first needed,
+requirements under which the code is right, notes on slow paths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StridedLayoutAttr
+from xdsl.ir import Region
+
+from ...dialects import ptx, tile
+from ...dialects.diagnostics import TeselaError
+from ...dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, ScalarArg
+from ...dialects.ptx import reg
+from ...dialects.target import Target
+from ...passes.base import Pass, PassContext
+from .context import Context, memory_bytes, scalar_class
+from .control import lower_block
+
+DEFAULT_WARPS = 4
+
+
+def kernel_warps(kernel: tile.KernelOp) -> int:
+    """The number of warps of the kernel's blocks: its attribute `warps`, or 4."""
+    stated = kernel.attributes.get("warps")
+    if stated is None:
+        return DEFAULT_WARPS
+    if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 16, 32):
+        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 16 or 32, found {stated}")
+    return stated.value.data
+
+
+def dtype_name(kind: object) -> str:
+    """The name of an element type as the launch plan has it: 'bf16', 'i32', 'index'."""
+    return str(kind)
+
+
+def _scalar_argument(ctx: Context, name: str, kind: object) -> ptx.SSAValue:
+    param = Param("scalar", f"a_{name}", name)
+    cls = scalar_class(kind)
+    if cls != "pred":
+        return ctx.param(param, cls)
+    byte = ctx.param(param, "b16")  # a bool is one byte in memory
+    return ctx.once(("bool", name), lambda: ctx.inst("setp.ne.s16", [byte, ctx.const(0, "b16")], [reg("pred")]))
+
+
+def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
+    """The ptx kernel of a tile kernel that has layouts. Raises TeselaError at the op that cannot be lowered."""
+    ctx = Context(kernel, target, kernel_warps(kernel))
+    shared = kernel.attributes.get("shared")
+    ctx.scratch_base = -(-shared.value.data // 16) * 16 if isinstance(shared, IntegerAttr) else 0
+    for name, argument in zip(kernel.names, kernel.args):
+        if not isinstance(argument.type, MemRefType):
+            ctx.set(argument, _scalar_argument(ctx, name, argument.type))
+    for symbol, argument in zip(kernel.dims.data, kernel.dim_args):
+        ctx.set(argument, ctx.dim_expr(tile.DimExpr("sym", symbol.data)))
+    for axis, argument in zip("xyz", kernel.grid_args):
+        block_id = ctx.special(f"%ctaid.{axis}")
+        ctx.set(argument, ctx.once(("grid", axis), lambda: ctx.widen(block_id)))
+    lower_block(ctx, kernel.body.block)
+
+    entry = ctx.entry
+    first = entry.first_op
+    for op in ctx.prologue:
+        if first is None:
+            entry.add_op(op)
+        else:
+            entry.insert_op_before(op, first)
+    shared_bytes = ctx.scratch_base + ctx.scratch_bytes
+    if shared_bytes > target.max_shared_bytes:
+        raise ctx.error(
+            kernel,
+            f"the block needs {shared_bytes} bytes of shared memory ({ctx.scratch_base} for buffers, {ctx.scratch_bytes} to exchange "
+            f"elements between threads), {target.name} has {target.max_shared_bytes}",
+            "use smaller tiles",
+        )
+    result = ptx.KernelOp.make(
+        kernel.sym_name.data, target.name, ctx.threads, shared_bytes, _plan(ctx, shared_bytes), Region(entry)
+    )
+    result.location = kernel.location
+    return result
+
+
+def _accesses(kernel: tile.KernelOp) -> dict[object, str]:
+    found: dict[object, str] = {}
+    for op in kernel.body.walk():
+        for value in op.operands:
+            if isinstance(value.type, MemRefType):
+                mode = "w" if isinstance(op, tile.StoreOp) else "r"
+                found[value] = mode if found.get(value, mode) == mode else "rw"
+    return found
+
+
+def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
+    kernel = ctx.kernel
+    accesses = _accesses(kernel)
+    args: list[ArrayArg | ScalarArg] = []
+    requirements: dict[Requirement, None] = dict(ctx.requirements)
+    for index, (name, argument) in enumerate(zip(kernel.names, kernel.args)):
+        kind = argument.type
+        if not isinstance(kind, MemRefType):
+            args.append(ScalarArg(name, dtype_name(kind)))
+            continue
+        exprs = kernel.shape_exprs(index) or ()
+        noalias = kernel.arg_attr(index, "noalias") is not None
+        strides = tuple(ctx.static_stride(argument, dim) for dim in range(kind.get_num_dims()))
+        if not isinstance(kind.layout, StridedLayoutAttr) and kind.get_num_dims() and None in strides:
+            raise ctx.error(argument, f"argument %{name}: state its strides, as in strided<[?, 1]>")
+        args.append(
+            ArrayArg(
+                name,
+                dtype_name(kind.element_type),
+                tuple(map(str, exprs)),
+                strides,
+                accesses.get(argument, "r"),
+                noalias,
+            )
+        )
+        align = kernel.arg_attr(index, "align")
+        if isinstance(align, IntegerAttr) and align.value.data > memory_bytes(kind.element_type):
+            requirements[Requirement("align", name, align.value.data)] = None
+        if noalias:
+            requirements[Requirement("noalias", name, 1)] = None
+    for symbol in kernel.divisors.data if kernel.divisors is not None else ():
+        requirements[Requirement("divisible", symbol, kernel.divisor(symbol))] = None
+    return LaunchPlan(
+        kernel.sym_name.data,
+        ctx.target.name,
+        tuple(args),
+        kernel.symbols(),
+        tuple(str(expr.data) for expr in kernel.grid.data),
+        tuple(ctx.params.values()),
+        ctx.threads,
+        shared_bytes,
+        requirements=tuple(requirements),
+        notes=tuple(ctx.notes),
+    )
+
+
+@dataclass
+class TileToPtx(Pass):
+    """Rebuilds each tile.kernel, with its layouts, as a ptx.kernel."""
+
+    name: ClassVar[str] = "tile-to-ptx"
+
+    def run(self, module: ModuleOp, context: PassContext) -> None:
+        target = context.require_target(self.name)
+        for op in list(module.body.block.ops):
+            if isinstance(op, tile.KernelOp):
+                lowered = lower_kernel(op, target)
+                module.body.block.insert_op_before(lowered, op)
+                op.detach()
+                op.erase()

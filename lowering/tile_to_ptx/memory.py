@@ -1,0 +1,301 @@
+"""Lowering of tile.load and tile.store: global memory to and from a thread's registers.
+
+**Addresses.** A tile's element at coordinate c of array dimension d lies at base + Σ (start_d + c_d)·stride_d. The starts are the same for the whole
+block; the thread's own coordinates are known in the prologue; what differs between the values of one thread is a constant along each
+dimension. So an address is one 64-bit base for the thread, plus, for each distinct position along dimensions whose stride is only known at
+launch, a multiple of that stride, plus an immediate offset along the others. Offsets are 64 bits wide throughout.
+
+**Bounds.** Along each dimension the thread computes how far its own position is from the edge, once; a value at constant distance c from it is inside
+where that exceeds c: one comparison with an immediate for each distinct position along each dimension, combined for each access.
+
+**Vectors.** Neighbouring values that lie next to each other in memory move together, up to 16 bytes, when the layout has them consecutive and the
+alignment is known: of the base and strides from the argument's `align`, of the start from the divisibility analysis, and of the array's extent from
+`divisible` (so that an access is inside or outside as a whole).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from xdsl.dialects.builtin import MemRefType, TensorType
+from xdsl.ir import Attribute, SSAValue
+
+from ...dialects import tile
+from ...dialects.layout import TVLayout
+from ...dialects.ptx import reg
+from .context import Context, element_bits, lowers, memory_bytes
+from .elements import check_lowered, halves, pack_halves
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The accesses of one thread to a tile of an array: `vector` elements each, at `address` registers (one for each access) plus `offsets` bytes,
+    where `inside` holds (None: everywhere)."""
+
+    vector: int
+    address: SSAValue
+    offsets: list[int]
+    inside: SSAValue | None
+
+
+def vector_width(
+    ctx: Context, array: SSAValue, indices: tuple[SSAValue, ...], dims: tuple[int, ...], layout: TVLayout, extents: tuple[int, ...]
+) -> int:
+    """How many consecutive elements one access may move: a power of two, at most 16 bytes."""
+    kind = array.type
+    assert isinstance(kind, MemRefType)
+    size = memory_bytes(kind.element_type)
+    unit = [position for position, dim in enumerate(dims) if ctx.static_stride(array, dim) == 1]
+    if len(unit) != 1:
+        return 1
+    position = unit[0]
+    dim = dims[position]
+    aligned = ctx.stride_align(array) // size
+    for other in range(len(indices)):
+        stride = ctx.static_stride(array, other)
+        if other != dim and stride is not None:
+            aligned = gcd(aligned, stride)
+    width = gcd(
+        layout.contiguous(position),
+        aligned,
+        ctx.divisor(indices[dim]),
+        ctx.extent_divisor(array, dim),
+        extents[position],  # the tile's own edge is one too
+        16 // size if size > 1 else 4,  # ld.v4.b8 is the widest form for bytes
+    )
+    return width & -width
+
+
+def plan_access(
+    ctx: Context,
+    array: SSAValue,
+    indices: tuple[SSAValue, ...],
+    dims: tuple[int, ...],
+    layout: TVLayout,
+    extents: tuple[int, ...],
+) -> Access:
+    """Addresses and bounds of a tile (`extents`, `layout`) that starts at `indices` of `array` and covers its `dims`."""
+    kind = array.type
+    assert isinstance(kind, MemRefType)
+    size = memory_bytes(kind.element_type)
+    vector = vector_width(ctx, array, indices, dims, layout, extents)
+    coords = [layout.value_coords(value) for value in range(0, layout.num_values, vector)]
+
+    # the thread's base address
+    base = ctx.pointer(array)
+    offset = ctx.const(0, "b64")
+    for dim, index in enumerate(indices):
+        offset = ctx.add(offset, ctx.mul(ctx.get(index), ctx.stride(array, dim)))
+    base = ctx.add(base, ctx.mul(offset, size))
+    fixed: list[int | None] = [ctx.static_stride(array, dim) for dim in dims]
+    for position, dim in enumerate(dims):
+        base = ctx.add(base, _thread_offset(ctx, array, dim, layout, position, size))
+
+    # one register for each distinct position along the dimensions of unknown stride
+    loose = [position for position, stride in enumerate(fixed) if stride is None]
+    registers: dict[tuple[int, ...], SSAValue] = {}
+    addresses: list[SSAValue] = []
+    offsets: list[int] = []
+    for coord in coords:
+        key = tuple(coord[position] for position in loose)
+        if key not in registers:
+            address = base
+            for position, c in zip(loose, key):
+                address = ctx.add(address, _multiple(ctx, array, dims[position], c * size))
+            registers[key] = address
+        addresses.append(registers[key])
+        offsets.append(sum(c * stride * size for c, stride in zip(coord, fixed) if stride is not None))
+    address = addresses[0] if len(registers) == 1 else ctx.concat(addresses)
+
+    return Access(vector, address, offsets, _inside(ctx, array, indices, dims, layout, extents, coords))
+
+
+def _thread_offset(ctx: Context, array: SSAValue, dim: int, layout: TVLayout, position: int, size: int) -> SSAValue:
+    """Bytes from the tile's start to the thread's first value along one dimension, b64, in the prologue."""
+    coord = ctx.thread_coord(layout, position)
+    key = ("offset", coord, ctx.argument_name(array), dim)
+    return ctx.once(key, lambda: ctx.mul(ctx.mul(ctx.widen(coord), ctx.stride(array, dim)), size))
+
+
+def _multiple(ctx: Context, array: SSAValue, dim: int, times: int) -> SSAValue:
+    """`times` strides of the array, b64, in the prologue."""
+    key = ("strides", ctx.argument_name(array), dim, times)
+    return ctx.once(key, lambda: ctx.mul(ctx.stride(array, dim), times))
+
+
+def _inside(
+    ctx: Context,
+    array: SSAValue,
+    indices: tuple[SSAValue, ...],
+    dims: tuple[int, ...],
+    layout: TVLayout,
+    extents: tuple[int, ...],
+    coords: list[tuple[int, ...]],
+) -> SSAValue | None:
+    """Predicates, one or one for each access, that hold inside the array and the tile."""
+    whole: SSAValue | None = None  # what holds for all accesses alike
+    for dim, index in enumerate(indices):
+        if dim not in dims:
+            whole = ctx.both(whole, _index_inside(ctx, array, dim, index))
+    parts: list[list[SSAValue]] = []
+    for position, dim in enumerate(dims):
+        before, after = _distances(ctx, array, dim, indices[dim], layout, position, extents[position])
+        found: dict[int, SSAValue] = {}
+        for coord in coords:
+            c = coord[position]
+            if c not in found:
+                inside = ctx.compare("gt", "s32", after, c)
+                found[c] = inside if before is None else ctx.both(inside, ctx.compare("le", "s32", before, c))
+        if len(found) == 1:
+            whole = ctx.both(whole, next(iter(found.values())))
+        else:
+            parts.append([found[coord[position]] for coord in coords])
+    result = whole
+    combined: dict[tuple[SSAValue, ...], SSAValue] = {}
+    if parts:
+        each = []
+        for row in zip(*parts):
+            if row not in combined:
+                value = whole
+                for predicate in row:
+                    value = ctx.both(value, predicate)
+                assert value is not None
+                combined[row] = value
+            each.append(combined[row])
+        result = ctx.concat(each)
+    return result
+
+
+def _index_inside(ctx: Context, array: SSAValue, dim: int, index: SSAValue) -> SSAValue | None:
+    """Whether an index that the whole block shares is inside the array."""
+    value, extent = ctx.get(index), ctx.extent(array, dim)
+    inside = ctx.compare("lt", "s64", value, extent)
+    return inside if ctx.facts.nonnegative(index) else ctx.both(inside, ctx.compare("ge", "s64", value, 0))
+
+
+def _distances(
+    ctx: Context, array: SSAValue, dim: int, index: SSAValue, layout: TVLayout, position: int, extent: int
+) -> tuple[SSAValue | None, SSAValue]:
+    """(before, after): a value at constant c from the thread's position is inside where before <= c < after; before is None where
+    the start cannot be negative. Both are clamped to the tile, so that 32 bits hold them."""
+    value = ctx.get(index)
+    room = ctx.min_(ctx.sub(ctx.extent(array, dim), value), extent)
+    coord = ctx.thread_coord(layout, position)
+    after = ctx.sub(ctx.narrow(ctx.max_(room, 0)), coord)
+    if ctx.facts.nonnegative(index):
+        return None, after
+    missing = ctx.narrow(ctx.min_(ctx.max_(ctx.sub(ctx.const(0, "b64"), value), 0), extent))
+    return ctx.sub(missing, coord), after
+
+
+def _scalar_access(ctx: Context, array: SSAValue, indices: tuple[SSAValue, ...]) -> tuple[SSAValue, SSAValue | None]:
+    """Address and bound of a single element, the same for all threads."""
+    kind = array.type
+    assert isinstance(kind, MemRefType)
+    offset = ctx.const(0, "b64")
+    inside: SSAValue | None = None
+    for dim, index in enumerate(indices):
+        offset = ctx.add(offset, ctx.mul(ctx.get(index), ctx.stride(array, dim)))
+        inside = ctx.both(inside, _index_inside(ctx, array, dim, index))
+    return ctx.add(ctx.pointer(array), ctx.mul(offset, memory_bytes(kind.element_type))), inside
+
+
+def _memory_form(bits: int, vector: int) -> tuple[str, str]:
+    """(type suffix with vector, register class) of one access of `vector` elements of `bits` each, 16-bit ones in pairs."""
+    size = max(8, bits)
+    if size == 16 and vector > 1:
+        size, vector = 32, vector // 2
+    cls = "b16" if size <= 16 else f"b{size}"
+    prefix = f"v{vector}." if vector > 1 else ""
+    return f"{prefix}b{size}", cls
+
+
+def load_registers(ctx: Context, kind: Attribute, n: int, access: Access, fill: SSAValue) -> SSAValue:
+    """n elements of `kind` (as a tile holds them), `fill` (likewise) where the access is outside."""
+    bits = element_bits(kind)
+    form, cls = _memory_form(bits, access.vector)
+    if bits == 1:  # bytes in memory, predicates in registers
+        init = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), fill], [reg("b16", n)])
+        loaded = _load(ctx, form, reg(cls, n), access, init)
+        return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", n)])
+    if bits == 8:
+        loaded = _load(ctx, form, reg(cls, n), access, fill)
+        return ctx.inst("cvt.s16.s8", [loaded], [reg("b16", n)])
+    if bits == 16 and access.vector == 1:
+        loaded = _load(ctx, form, reg("b16", n), access, halves(ctx, fill, n))
+        return pack_halves(ctx, loaded, n)
+    return _load(ctx, form, fill.type, access, fill)
+
+
+def _load(ctx: Context, form: str, kind: Attribute, access: Access, init: SSAValue) -> SSAValue:
+    if access.inside is None:
+        return ctx.inst(f"ld.global.{form}", [access.address], [kind], offsets=access.offsets)
+    return ctx.inst(
+        f"ld.global.{form}", [access.address], [kind], offsets=access.offsets, guard=access.inside, init=[init]
+    )
+
+
+def store_registers(ctx: Context, kind: Attribute, n: int, access: Access, value: SSAValue) -> None:
+    """Writes n elements of `kind` (as a tile holds them) where the access is inside."""
+    bits = element_bits(kind)
+    form, _ = _memory_form(bits, access.vector)
+    if bits == 1:
+        value = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), value], [reg("b16", n)])
+    elif bits == 16 and access.vector == 1:
+        value = halves(ctx, value, n)
+    ctx.inst(f"st.global.{form}", [access.address, value], offsets=access.offsets, guard=access.inside)
+
+
+@lowers(tile.LoadOp)
+def _load_op(ctx: Context, op: tile.LoadOp) -> None:
+    array, indices = op.array, tuple(op.indices)
+    kind = array.type.element_type
+    check_lowered(ctx, kind, op)
+    ctx.order_access(array, "r")
+    if not isinstance(op.res.type, TensorType):
+        address, inside = _scalar_access(ctx, array, indices)
+        fill = ctx.get(op.fill) if op.fill is not None else ctx.const(0, ctx.registers_of(kind).cls)
+        ctx.set(op.res, load_registers(ctx, kind, 1, Access(1, address, [0], inside), fill))
+        return
+    layout = ctx.layout(op.res)
+    n = layout.num_values
+    access = plan_access(ctx, array, indices, op.tile_dims(), layout, op.res.type.get_shape())
+    ctx.set(op.res, load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, op.fill)))
+
+
+def fill_registers(ctx: Context, kind: Attribute, n: int, fill: SSAValue | None) -> SSAValue:
+    """n copies of a scalar (zero if None), as a tile holds them."""
+    wanted = 16 if element_bits(kind) == 16 and n % 2 == 0 else 0
+    if fill is None:
+        cls = "b32" if wanted else ctx.registers_of(kind).cls
+        return ctx.splat(ctx.const(0, cls), n // 2 if wanted else n)
+    value = ctx.get(fill)
+    if wanted:
+        known = ctx.known(value)
+        if known is not None:
+            pair = ctx.const((known & 0xFFFF) * 0x10001)
+        else:
+            pair = ctx.inst("mov.b32", [ctx.splat(value, 2)], [reg("b32")])
+        return ctx.splat(pair, n // 2)
+    return ctx.splat(value, n)
+
+
+@lowers(tile.StoreOp)
+def _store_op(ctx: Context, op: tile.StoreOp) -> None:
+    array, indices = op.array, tuple(op.indices)
+    kind = array.type.element_type
+    check_lowered(ctx, kind, op)
+    ctx.order_access(array, "w")
+    value = ctx.get(op.value)
+    if not isinstance(op.value.type, TensorType):
+        address, inside = _scalar_access(ctx, array, indices)
+        access = Access(1, address, [0], ctx.both(inside, ctx.one_thread()))
+        store_registers(ctx, kind, 1, access, value)
+        return
+    layout = ctx.layout(op.value)
+    access = plan_access(ctx, array, indices, op.tile_dims(), layout, op.value.type.get_shape())
+    holder = ctx.first_holder(layout)
+    if holder is not None:  # copies are written once
+        access = Access(access.vector, access.address, access.offsets, ctx.both(access.inside, holder))
+    store_registers(ctx, kind, layout.num_values, access, value)

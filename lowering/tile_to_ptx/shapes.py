@@ -1,0 +1,218 @@
+"""Lowering of ops that only rename registers (or nearly): full, iota, expand, broadcast, transpose, reshape, layout.convert.
+
+`infer-layouts` chooses layouts under which expand, transpose and most reshapes and broadcasts keep every element in its thread: then a value of the
+result is a value of the source by another index, found by comparing the two layouts' value coordinates, and nothing is printed. A conversion
+between layouts that put elements in different threads goes through shared memory (`exchange`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, SSAValue
+
+from ...dialects import tile
+from ...dialects.layout import TVLayout
+from ...dialects.layout_attrs import ConvertOp
+from ...dialects.ptx import reg
+from ...dialects.tile import element_type, shape_of
+from .context import Context, element_bits, lowers, memory_bytes
+from .elements import check_lowered, halves, pack_halves
+from .memory import fill_registers
+
+
+def pick_values(ctx: Context, regs: SSAValue, kind: Attribute, n: int, indices: Sequence[int]) -> SSAValue:
+    """The elements of n values at `indices`, as a tile of `len(indices)` values holds them."""
+    if element_bits(kind) != 16:
+        return ctx.pick(regs, indices)
+    if n % 2 == 0 and len(indices) % 2 == 0:
+        pairs = list(zip(indices[::2], indices[1::2]))
+        if all(low % 2 == 0 and high == low + 1 for low, high in pairs):
+            return ctx.pick(regs, [low // 2 for low, _ in pairs])
+    return pack_halves(ctx, ctx.pick(halves(ctx, regs, n), indices), len(indices))
+
+
+@lowers(tile.FullOp)
+def _full(ctx: Context, op: tile.FullOp) -> None:
+    kind = op.value.type
+    check_lowered(ctx, kind, op)
+    ctx.set(op.res, fill_registers(ctx, kind, ctx.layout(op.res).num_values, op.value))
+
+
+@lowers(tile.IotaOp)
+def _iota(ctx: Context, op: tile.IotaOp) -> None:
+    layout = ctx.layout(op.res)
+    axis = op.axis.value.data
+    kind = element_type(op.res.type)
+    coords = [layout.value_coords(value)[axis] for value in range(layout.num_values)]
+    cls = "b64" if element_bits(kind) == 64 else "b32"
+    start = ctx.thread_coord(layout, axis)
+    if cls == "b64":
+        start = ctx.widen(start)
+    found = {c: ctx.add(start, c) for c in dict.fromkeys(coords)}
+    ctx.set(op.res, ctx.concat([found[c] for c in coords]))
+
+
+@lowers(tile.ExpandOp)
+def _expand(ctx: Context, op: tile.ExpandOp) -> None:
+    _rename(ctx, op, op.source, op.res, lambda at: at[: op.axis.value.data] + at[op.axis.value.data + 1 :])
+
+
+@lowers(tile.TransposeOp)
+def _transpose(ctx: Context, op: tile.TransposeOp) -> None:
+    inverse = [op.order.index(dim) for dim in range(len(op.order))]
+    _rename(ctx, op, op.source, op.res, lambda at: tuple(at[i] for i in inverse))
+
+
+@lowers(tile.BroadcastOp)
+def _broadcast(ctx: Context, op: tile.BroadcastOp) -> None:
+    kept = shape_of(op.source.type)
+    wide = shape_of(op.res.type)
+    _rename(
+        ctx, op, op.source, op.res, lambda at: tuple(c if kept[d] == wide[d] else 0 for d, c in enumerate(at))
+    )
+
+
+@lowers(tile.ReshapeOp)
+def _reshape(ctx: Context, op: tile.ReshapeOp) -> None:
+    source, result = ctx.layout(op.source), ctx.layout(op.res)
+    before, after = shape_of(op.source.type), shape_of(op.res.type)
+    check_lowered(ctx, element_type(op.source.type), op)
+    through = source.reshape(before, after)
+    if through is not None and through.normalized() == result.normalized():
+        ctx.set(op.res, ctx.get(op.source))
+        return
+    moved = exchange(
+        ctx,
+        ctx.get(op.source),
+        element_type(op.source.type),
+        (source, before, row_major_strides(before)),
+        (result, after, row_major_strides(after)),
+    )
+    ctx.set(op.res, moved)
+
+
+@lowers(ConvertOp)
+def _convert(ctx: Context, op: ConvertOp) -> None:
+    kind, shape = op.source.type, shape_of(op.source.type)
+    assert isinstance(kind, TensorType)
+    check_lowered(ctx, kind.element_type, op)
+    source, result = ctx.layout(op.source), ctx.layout(op.result)
+    same_thread = source.value_map(result)
+    if same_thread is not None:
+        picked = pick_values(ctx, ctx.get(op.source), kind.element_type, source.num_values, same_thread)
+        ctx.set(op.result, picked)
+        return
+    strides = row_major_strides(shape)
+    moved = exchange(ctx, ctx.get(op.source), kind.element_type, (source, shape, strides), (result, shape, strides))
+    ctx.set(op.result, moved)
+
+
+def _rename(
+    ctx: Context,
+    op: tile.ExpandOp | tile.TransposeOp | tile.BroadcastOp,
+    source: SSAValue,
+    result: SSAValue,
+    to_source: Callable[[tuple[int, ...]], tuple[int, ...]],
+) -> None:
+    """Registers of `result` by the source coordinates that `to_source` gives for its own. Raises TeselaError where an element is held by
+    another thread: infer-layouts converts the operand first."""
+    kind = element_type(source.type)
+    check_lowered(ctx, kind, op)
+    before, after = ctx.layout(source), ctx.layout(result)
+    held = {before.value_coords(value): value for value in range(before.num_values)}
+    indices = []
+    for value in range(after.num_values):
+        found = held.get(to_source(after.value_coords(value)))
+        if found is None:
+            raise ctx.error(
+                op, f"the layouts of operand and result differ by more than names: {before} and {after}", "run infer-layouts"
+            )
+        indices.append(found)
+    if not _same_threads(before, after, to_source):
+        raise ctx.error(op, f"the layouts put elements in different threads: {before} and {after}", "run infer-layouts")
+    ctx.set(result, pick_values(ctx, ctx.get(source), kind, before.num_values, indices))
+
+
+def _same_threads(before: TVLayout, after: TVLayout, to_source: Callable[[tuple[int, ...]], tuple[int, ...]]) -> bool:
+    threads = max(before.num_threads, after.num_threads)
+    weight = 1
+    while weight < threads:  # both maps are sums of digits: powers of two decide
+        here = before.thread_coords(weight % before.num_threads)
+        if here != to_source(after.thread_coords(weight % after.num_threads)):
+            return False
+        weight *= 2
+    return True
+
+
+def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+Side = tuple[TVLayout, Sequence[int], Sequence[int]]
+
+
+def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result: Side) -> SSAValue:
+    """A tile from one layout to another through shared memory: every element is written by its first holder at its linear index and read by
+    all who need it. A side is (layout, extents of the tile, strides of the linear index). Padding is neither written nor read."""
+    size = memory_bytes(kind)
+    layout, shape, strides = source
+    elements = 1
+    for extent in shape:
+        elements *= extent
+    base = ctx.scratch(elements * size)
+    ctx.barrier()  # the scratch may still be read for something else
+    n = layout.num_values
+    bits = element_bits(kind)
+    if bits == 1:
+        regs = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), regs], [reg("b16", n)])
+    elif bits == 16:
+        regs = halves(ctx, regs, n)
+    form = f"b{max(8, bits)}"
+    address, offsets, inside = _linear(ctx, base, size, layout, shape, strides)
+    guard = ctx.both(inside, ctx.first_holder(layout))
+    ctx.inst(f"st.shared.{form}", [address, regs], offsets=offsets, guard=guard)
+    ctx.barrier()
+    layout, shape, strides = result
+    n = layout.num_values
+    address, offsets, inside = _linear(ctx, base, size, layout, shape, strides)
+    many = reg("b16" if bits <= 16 else f"b{bits}", n)
+    if inside is None:
+        loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets)
+    else:
+        zero = ctx.splat(ctx.const(0, many.cls), n)
+        loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets, guard=inside, init=[zero])
+    if bits == 1:
+        return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", n)])
+    return pack_halves(ctx, loaded, n) if bits == 16 else loaded
+
+
+def _linear(
+    ctx: Context, base: int, size: int, layout: TVLayout, shape: Sequence[int], strides: Sequence[int]
+) -> tuple[SSAValue, list[int], SSAValue | None]:
+    """Shared address of the thread's first value, byte offsets of all, and where they are inside the tile (None: everywhere)."""
+    address = ctx.shared_address(base)
+    for dim, stride in enumerate(strides):
+        address = ctx.add(address, ctx.mul(ctx.thread_coord(layout, dim), stride * size))
+    coords = [layout.value_coords(value) for value in range(layout.num_values)]
+    offsets = [sum(c * stride for c, stride in zip(coord, strides)) * size for coord in coords]
+    return address, offsets, inside_tile(ctx, layout, shape, range(layout.rank))
+
+
+def inside_tile(ctx: Context, layout: TVLayout, shape: Sequence[int], dims: Sequence[int]) -> SSAValue | None:
+    """One predicate for each value: whether it is no padding along `dims`; None where there is no padding there."""
+    reach = layout.shape()
+    coords = [layout.value_coords(value) for value in range(layout.num_values)]
+    result: SSAValue | None = None
+    for dim in dims:
+        if reach[dim] <= shape[dim]:
+            continue
+        thread = ctx.thread_coord(layout, dim)
+        found = {c: ctx.compare("lt", "s32", thread, shape[dim] - c) for c in dict.fromkeys(at[dim] for at in coords)}
+        result = ctx.both(result, ctx.concat([found[at[dim]] for at in coords]))
+    return result

@@ -1,0 +1,109 @@
+"""alloc-shared: where each channel's buffers and mbarriers lie in the block's shared memory.
+
+A channel has `depth` buffers, one after another, each at a multiple of what its layout's swizzle wants (the hardware swizzles addresses,
+so the pattern must start where the buffer does). A channel that TMA fills has an mbarrier of 8 bytes for each buffer, which counts
+its bytes (PTX ISA 9.0 §9.7.13.15). Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
+
+Sets `offset` and `barrier` of the channels, and the attribute `shared` of the kernel: the bytes used so far. Where they are more than a
+block can have, the error lists every buffer and says how many stages would fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
+
+from ..dialects import async_copy, tile
+from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location
+from ..dialects.layout_attrs import SharedLayoutAttr
+from ..dialects.target import Target
+from .base import Pass, PassContext
+from .dot_rules import round_up
+
+MBARRIER_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """A channel's needs: bytes of one buffer (rounded up to `alignment`), and mbarriers for each buffer."""
+
+    op: async_copy.ChannelOp
+    slot_bytes: int
+    alignment: int
+    barriers: int
+
+    @property
+    def depth(self) -> int:
+        return self.op.depth.value.data
+
+    def bytes(self, depth: int) -> int:
+        return depth * (self.slot_bytes + self.barriers * MBARRIER_BYTES)
+
+
+@dataclass
+class AllocShared(Pass):
+    """Place the buffers and mbarriers of channels in shared memory."""
+
+    name: ClassVar[str] = "alloc-shared"
+
+    def run(self, module: ModuleOp, context: PassContext) -> None:
+        target = context.require_target(self.name)
+        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+            _place(kernel, [_ring(op) for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)], target)
+
+
+def slot_bytes(channel: async_copy.ChannelOp) -> int:
+    """Bytes from one buffer of the channel to the next. Raises TeselaError where the channel has no layout."""
+    return _ring(channel).slot_bytes
+
+
+def _ring(channel: async_copy.ChannelOp) -> _Ring:
+    kind = channel.res.type
+    if not isinstance(kind.layout, SharedLayoutAttr):
+        raise TeselaError.at(channel, f"{kind} has no layout", "run infer-layouts before alloc-shared")
+    layout = kind.layout.data
+    element_bytes = kind.element.size
+    alignment = layout.alignment(element_bytes)
+    puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
+    barriers = int(any(put.via is not None and put.via.data == "tma" for put in puts))
+    return _Ring(channel, round_up(layout.size() * element_bytes, alignment), alignment, barriers)
+
+
+def _place(kernel: tile.KernelOp, rings: Sequence[_Ring], target: Target) -> None:
+    total = sum(ring.bytes(ring.depth) for ring in rings)
+    if total > target.max_shared_bytes:
+        raise _too_much(kernel, rings, total, target)
+    at = 0
+    for ring in sorted(rings, key=lambda ring: -ring.alignment):
+        ring.op.properties["offset"] = IntegerAttr(at, i64)
+        at += ring.slot_bytes * ring.depth
+    for ring in rings:
+        if ring.barriers:
+            ring.op.properties["barrier"] = IntegerAttr(at, i64)
+            at += MBARRIER_BYTES * ring.depth
+    kernel.attributes["shared"] = IntegerAttr(at, i64)
+
+
+def _too_much(kernel: tile.KernelOp, rings: Sequence[_Ring], total: int, target: Target) -> TeselaError:
+    notes = []
+    for ring in rings:
+        name = f"%{ring.op.res.name_hint}" if ring.op.res.name_hint else "a channel"
+        tile_text = f"{'x'.join(map(str, ring.op.res.type.shape))}x{ring.op.res.type.element}"
+        text = f"{name}: {tile_text}, {ring.slot_bytes} bytes × {ring.depth} stages = {ring.bytes(ring.depth)} bytes"
+        notes.append(Diagnostic("note", text, nearest_location(ring.op)))
+
+    def needed(depth: int) -> int:
+        return sum(ring.bytes(min(depth, ring.depth)) for ring in rings)
+
+    deepest = max((ring.depth for ring in rings), default=1)
+    fitting = next((depth for depth in range(deepest, 0, -1) if needed(depth) <= target.max_shared_bytes), 0)
+    hint = f"at most {fitting} stages fit" if fitting else "not even one stage fits: make the tiles smaller"
+    return TeselaError.at(
+        kernel,
+        f"the buffers take {total} bytes of shared memory, a block of {target.name} can have {target.max_shared_bytes}",
+        hint,
+        notes,
+    )

@@ -1,0 +1,508 @@
+"""How a dot is computed: which instruction, which registers hold what, and how its operands lie in shared memory.
+
+Pure functions from extents, element types, a number of warps and a target; nothing here knows a kernel or changes one.
+
+**Instructions.** `wgmma` (sm_90a) multiplies 64 rows by n columns (a multiple of 8, at most 256) over 16 of K for one warpgroup; both
+operands lie in shared memory, or the left one in registers. `mma.sync` multiplies 16 rows by 8 columns over 16 of K for one warp, all
+in registers. Extents that are no multiples of these are rounded up: padding along M and N computes what nobody reads; padding along K
+would be summed, so it holds zeros in both operands.
+
+**Registers** (PTX ISA 9.0 §9.7.16.5.1 and §9.7.15.5.8). Both instructions spread an accumulator alike: with g = lane / 4 and q = lane % 4,
+a warp's 16 rows hold value i of a lane at row g + 8·((i / 2) % 2), column 8·(i / 4) + 2q + i % 2. So 64 rows of `wgmma` for two warpgroups
+down the rows and 256 columns are
+
+    thread [4:(0,2), 8:(1,0), 4:(16,0), 2:(64,0)], value [2:(0,1), 2:(8,0), 32:(0,8)]
+
+and the left operand of the next dot over those 256 columns is the very same layout, found as 2:(0,8), 16:(0,16) and merged to 32:(0,8).
+
+**Several.** Warps (warpgroups) are dealt out down the rows and along the columns; what one does not reach in one instruction it
+repeats: slabs of 64 (tiles of 16) rows, pieces of at most 256 (tiles of 8) columns. Where there are more warps than work, several compute
+the same.
+
+**Shared memory.** An operand's buffer is laid out as TMA writes and `wgmma`'s descriptors describe: rows of 128, 64, 32 or 16 bytes
+along the contiguous dimension, swizzled so that eight rows of a column of 16-byte chunks fall into different banks; which also is what
+`ldmatrix` wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, MemRefType, NoneAttr, StridedLayoutAttr, TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from ..dialects import async_copy, tile
+from ..dialects.diagnostics import TeselaError
+from ..dialects.layout import Mode, SharedLayout, TVLayout
+from ..dialects.target import Target
+from ..dialects.tile import element_type, shape_of
+
+WGMMA_ROWS, WGMMA_MAX_N = 64, 256
+MMA_ROWS, MMA_COLUMNS = 16, 8
+K_STEP = 16
+"""Elements of K that one instruction takes, of 16 bits each."""
+OPERAND_BYTES = 2
+WARPGROUP_WARPS = 4
+RESERVED_REGISTERS = 40
+"""Registers of a thread that addresses, loop counters and operand fragments take beside an accumulator (estimate; ptxas wants
+26 beside a wgmma's accumulators)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DotShape:
+    """Extents of a dot: batch × M × K times batch × K × N."""
+
+    batch: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class DotChoice:
+    """The instruction and the register layouts of a dot.
+
+    `unit`: 'wgmma' or 'mma'. `lhs`, `rhs`: None where the instruction reads the operand from shared memory. `extents`: what the
+    layouts cover of M, N and K, at least the dot's own. For wgmma, `groups`: warpgroups down the rows and along the columns, `slabs`: blocks of
+    64 rows of a warpgroup, one under another, `pieces`: the instructions' n along a warpgroup's columns.
+    """
+
+    unit: str
+    acc: TVLayout
+    lhs: TVLayout | None
+    rhs: TVLayout | None
+    extents: tuple[int, int, int]
+    groups: tuple[int, int] = (1, 1)
+    slabs: int = 1
+    pieces: tuple[int, ...] = ()
+
+
+def round_up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+def _powers_of_two(limit: int) -> Iterator[int]:
+    n = 1
+    while n <= limit:
+        yield n
+        n *= 2
+
+
+# ---- wgmma ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoice:
+    """How `warps` warps (a multiple of 4) compute a dot without batch by wgmma. Deals the warpgroups out for the fewest
+    accumulators a thread, and among those for most warpgroups down the rows, which read the right operand together."""
+    groups = warps // WARPGROUP_WARPS
+    ways: list[tuple[int, int, int, int, int]] = []
+    for down in _powers_of_two(groups):
+        slabs = -(-shape.m // (WGMMA_ROWS * down))
+        for along in _powers_of_two(groups // down):
+            # A descriptor may start in the middle of N only at a whole span of the widest swizzle: 64 elements.
+            columns = round_up(shape.n, 8) if along == 1 else round_up(-(-shape.n // along), 64)
+            ways.append((slabs * columns, -down, slabs, along, columns))
+    _, down, slabs, along, columns = min(ways)
+    down = -down
+    copies = groups // (down * along)
+    thread = [Mode(4, (0, 2)), Mode(8, (1, 0)), Mode(4, (16, 0)), Mode(down, (WGMMA_ROWS * slabs, 0))]
+    value = [Mode(2, (0, 1)), Mode(2, (8, 0)), Mode(columns // 8, (0, 8)), Mode(slabs, (WGMMA_ROWS, 0))]
+    acc = TVLayout((*thread, Mode(along, (0, columns)), Mode(copies, (0, 0))), tuple(value))
+    k = round_up(shape.k, K_STEP)
+    lhs = None
+    if lhs_in_registers:
+        steps = (Mode(2, (0, 1)), Mode(2, (8, 0)), Mode(2, (0, 8)), Mode(k // K_STEP, (0, K_STEP)), value[3])
+        lhs = TVLayout((*thread, Mode(along * copies, (0, 0))), steps)
+    pieces = (WGMMA_MAX_N,) * (columns // WGMMA_MAX_N)
+    if columns % WGMMA_MAX_N:
+        pieces = (*pieces, columns % WGMMA_MAX_N)
+    extents = (WGMMA_ROWS * slabs * down, columns * along, k)
+    return DotChoice("wgmma", acc.normalized(), lhs.normalized() if lhs else None, None, extents, (down, along), slabs, pieces)
+
+
+# ---- mma.sync -------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
+    """How `warps` warps compute a dot by mma.sync m16n8k16. With `rows_only` all warps go down the rows if there are rows enough: then an
+    accumulator has the layout of a left operand of as many rows."""
+    rows_only = rows_only and -(-shape.m // MMA_ROWS) >= warps
+    first = shape.batch[0] if shape.batch else 1
+    ways: list[tuple[int, int, int, int]] = []
+    for batches, down, along in product(_powers_of_two(warps), repeat=3):
+        if warps % (batches * down * along) or first % batches or (rows_only and down < warps):
+            continue
+        per_batch = first // batches * prod(shape.batch[1:])
+        rows = -(-shape.m // (MMA_ROWS * down))
+        columns = -(-shape.n // (MMA_COLUMNS * along))
+        # A 16x8x16 multiplication takes about 8 clocks of a quarter SM; reading 16x16 (16x8) elements by ldmatrix takes 16 (8),
+        # since four quarters share the 128 bytes a clock.
+        cost = per_batch * (8 * rows * columns + 16 * rows + 8 * columns)
+        ways.append((cost, -batches, -down, along))
+    _, batches, down, along = min(ways)
+    batches, down = -batches, -down
+    copies = warps // (batches * down * along)
+    rows, columns = -(-shape.m // (MMA_ROWS * down)), -(-shape.n // (MMA_COLUMNS * along))
+    k = round_up(shape.k, K_STEP)
+    depth = len(shape.batch)
+
+    def mode(extent: int, m: int = 0, n: int = 0, batch: int | None = None, step: int = 1) -> Mode:
+        return Mode(extent, (*(step if d == batch else 0 for d in range(depth)), m, n))
+
+    first_per_warp = first // batches
+    spread = mode(batches, batch=0, step=first_per_warp) if depth else mode(1)
+    outer = [mode(shape.batch[d] if d else first_per_warp, batch=d) for d in reversed(range(depth))]
+    acc = TVLayout(
+        (mode(4, n=2), mode(8, m=1), mode(down, m=MMA_ROWS * rows), mode(along, n=MMA_COLUMNS * columns), spread, mode(copies)),
+        (mode(2, n=1), mode(2, m=8), mode(columns, n=MMA_COLUMNS), mode(rows, m=MMA_ROWS), *outer),
+    )
+    lhs = TVLayout(
+        (mode(4, n=2), mode(8, m=1), mode(down, m=MMA_ROWS * rows), mode(along), spread, mode(copies)),
+        (mode(2, n=1), mode(2, m=8), mode(2, n=8), mode(k // K_STEP, n=K_STEP), mode(rows, m=MMA_ROWS), *outer),
+    )
+    rhs = TVLayout(
+        (mode(4, m=2), mode(8, n=1), mode(down), mode(along, n=MMA_COLUMNS * columns), spread, mode(copies)),
+        (mode(2, m=1), mode(2, m=8), mode(k // K_STEP, m=K_STEP), mode(columns, n=MMA_COLUMNS), *outer),
+    )
+    extents = (MMA_ROWS * rows * down, MMA_COLUMNS * columns * along, k)
+    return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents)
+
+
+# ---- choosing for an op ---------------------------------------------------------------------------------------------
+
+
+def operand_tile(kind: Attribute) -> TensorType:
+    """The tile of a tensor, a buffer or a channel."""
+    return kind if isinstance(kind, TensorType) else kind.tile
+
+
+def dot_shape(op: tile.DotOp | async_copy.DotOp) -> DotShape:
+    """The extents of a dot op."""
+    a, b = operand_tile(op.lhs.type).get_shape(), operand_tile(op.rhs.type).get_shape()
+    return DotShape(tuple(a[:-2]), a[-2], b[-1], a[-1])
+
+
+def check_types(op: tile.DotOp | async_copy.DotOp) -> None:
+    """Raises TeselaError unless the operands are f16 or bf16 and the accumulator is f32."""
+    operand, acc = operand_tile(op.lhs.type).element_type, element_type(op.acc.type)
+    if not isinstance(operand, Float16Type | BFloat16Type):
+        raise TeselaError.at(op, f"dot takes f16 or bf16 operands, found {operand}", "cast the operands with tile.cast")
+    if not isinstance(acc, Float32Type):
+        raise TeselaError.at(
+            op, f"dot sums in f32, but the accumulator is {acc}", "accumulate in f32 and cast the result with tile.cast"
+        )
+
+
+def takes_wgmma(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> bool:
+    """Whether wgmma can compute the dot: the target has it, whole warpgroups, and no batch."""
+    return target.has_wgmma and warps % WARPGROUP_WARPS == 0 and not dot_shape(op).batch
+
+
+def dot_requirements(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> DotChoice:
+    """The layouts that a dot wants: of an `async.dot` those of wgmma, of a `tile.dot` those of mma.sync.
+
+    Raises TeselaError for element types without an instruction, for an `async.dot` on a target without wgmma, and where
+    the accumulator does not fit the registers of `warps` warps.
+    """
+    check_types(op)
+    shape = dot_shape(op)
+    if isinstance(op, async_copy.DotOp):
+        if not takes_wgmma(op, warps, target):
+            raise TeselaError.at(
+                op,
+                f"async.dot is wgmma: it needs sm_90a and whole warpgroups, found {target.name} and {warps} warps",
+                "compute it with tile.dot on tiles read by async.read, or let plan-dataflow choose",
+            )
+        choice = wgmma_choice(shape, warps, isinstance(op.lhs.type, TensorType))
+    else:
+        choice = mma_choice(shape, warps, in_chain(op))
+    used, limit = choice.acc.num_values, accumulator_limit(warps, target)
+    if used > limit:
+        raise TeselaError.at(
+            op,
+            f"the accumulator {_plain(op.acc.type)} takes {used} registers of each of {32 * warps} threads, {limit} are free for it",
+            "make the tile smaller, or give the kernel more warps (attributes {warps = …})",
+        )
+    return choice
+
+
+def accumulator_limit(warps: int, target: Target) -> int:
+    """Registers of a thread that an accumulator may take: ptxas gives a thread 1/threads of the register file, in units of 8
+    (CUDA C++ Programming Guide, "Compute Capabilities")."""
+    entry = min(target.max_registers_per_thread, target.registers_per_sm // (32 * warps) // 8 * 8)
+    return entry - RESERVED_REGISTERS
+
+
+def accumulator_registers(op: tile.DotOp, warps: int, target: Target) -> int:
+    """Registers of a thread that the op's accumulator takes with `warps` warps."""
+    if takes_wgmma(op, warps, target):
+        return wgmma_choice(dot_shape(op), warps, False).acc.num_values
+    return mma_choice(dot_shape(op), warps, in_chain(op)).acc.num_values
+
+
+def _plain(kind: Attribute) -> str:
+    return f"tensor<{'x'.join(map(str, shape_of(kind)))}x{element_type(kind)}>"
+
+
+CHAIN_LIMIT = 64
+"""Ops that the search for a neighbouring dot looks at; beyond, none is assumed."""
+
+
+def in_chain(op: tile.DotOp | async_copy.DotOp) -> bool:
+    """Whether the result becomes, element by element, the left operand of another dot, or the left operand came so from one."""
+    shape = shape_of(op.acc.type)
+    seen: set[Operation] = set()
+    work: list[SSAValue] = list(op.results)
+    while work and len(seen) < CHAIN_LIMIT:
+        for use in work.pop().uses:
+            user = use.operation
+            if isinstance(user, tile.DotOp | async_copy.DotOp) and use.index == 0:
+                return True
+            if user not in seen and _elementwise(user, shape):
+                seen.add(user)
+                work += user.results
+    work, seen = [op.lhs], set()
+    shape = operand_tile(op.lhs.type).get_shape()
+    while work and len(seen) < CHAIN_LIMIT:
+        source = work.pop().owner
+        if isinstance(source, tile.DotOp | async_copy.DotOp):
+            return True
+        if isinstance(source, Operation) and source not in seen and _elementwise(source, shape):
+            seen.add(source)
+            work += source.operands
+    return False
+
+
+def _elementwise(op: Operation, shape: tuple[int, ...]) -> bool:
+    """Whether all results are tiles of this shape, made without control flow: their elements stay where they are."""
+    if op.regions or isinstance(op, tile.TransposeOp | tile.ReshapeOp | scf.YieldOp):
+        return False
+    return bool(op.results) and all(_tile_shape(value.type) == shape for value in op.results)
+
+
+def _tile_shape(kind: Attribute) -> tuple[int, ...]:
+    return kind.tile.get_shape() if isinstance(kind, async_copy.PendingType) else shape_of(kind)
+
+
+# ---- channels -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelNeeds:
+    """What the readers of a channel need of its buffers: `extents`, at least the tile's, and whether what lies past the
+    tile's own extents must be zeros (`zeros`: some reader sums over it)."""
+
+    extents: tuple[int, ...]
+    zeros: bool
+
+
+def buffer_readers(channel: SSAValue) -> Iterator[tuple[Operation, int, tuple[int, ...]]]:
+    """The ops that read a channel's buffers: (op, index of the operand, for each dimension of what it reads the channel's)."""
+    work: list[tuple[SSAValue, tuple[int, ...]]] = []
+    for use in channel.uses:
+        if isinstance(use.operation, async_copy.GetOp):
+            work.append((use.operation.res, tuple(range(len(channel.type.shape)))))
+    while work:
+        buffer, dims = work.pop()
+        for use in buffer.uses:
+            user = use.operation
+            if isinstance(user, async_copy.TransposeOp):
+                work.append((user.res, tuple(dims[d] for d in user.order)))
+            else:
+                yield user, use.index, dims
+
+
+def channel_needs(channel: SSAValue, warps: int, target: Target) -> ChannelNeeds:
+    """The extents that the channel's readers reach, and whether they need zeros there."""
+    shape = channel.type.shape
+    extents = list(shape)
+    summed: list[tuple[int, int]] = []
+
+    def need(dot: tile.DotOp | async_copy.DotOp, index: int, dims: tuple[int, ...]) -> None:
+        m, n, k = dot_requirements(dot, warps, target).extents
+        rows, columns = (m, k) if index == 0 else (k, n)
+        for d, extent in ((dims[-2], rows), (dims[-1], columns)):
+            extents[d] = max(extents[d], extent)
+        summed.append((dims[-1] if index == 0 else dims[-2], k))
+
+    for user, index, dims in buffer_readers(channel):
+        if isinstance(user, async_copy.DotOp):
+            need(user, index, dims)
+        elif isinstance(user, async_copy.ReadOp):
+            for use in user.res.uses:
+                if isinstance(use.operation, tile.DotOp) and use.index < 2:
+                    need(use.operation, use.index, dims)
+    return ChannelNeeds(tuple(extents), any(k > shape[d] for d, k in summed))
+
+
+def contiguous_dim(put: async_copy.PutOp) -> int | None:
+    """The tile's dimension along which the array's elements lie side by side; None if none is known to be."""
+    kind = put.array.type
+    strides = static_strides(kind)
+    return next((d for d, of in enumerate(put.tile_dims()) if strides[of] == 1), None)
+
+
+def static_strides(kind: MemRefType) -> tuple[int | None, ...]:
+    """The strides that a memref type states, in elements; None where it leaves one open."""
+    if isinstance(kind.layout, StridedLayoutAttr):
+        return tuple(None if isinstance(entry, NoneAttr) else entry.data for entry in kind.layout.strides.data)
+    strides: list[int | None] = []
+    stride: int | None = 1
+    for extent in reversed(kind.get_shape()):
+        strides.append(stride)
+        stride = None if stride is None or extent < 0 else stride * extent
+    return tuple(reversed(strides))
+
+
+def channel_layout(channel: async_copy.ChannelOp, users: Sequence[Operation], target: Target) -> SharedLayout:
+    """The layout of a channel's buffers, for all who read and write them. `users`: the ops that use the channel.
+
+    Contiguous along the dimension that is contiguous in the array it is filled from, so that whole vectors or boxes can be copied (from
+    registers: along the last one); rounded up to what the readers reach; in rows as wide as divide the extent, swizzled.
+    """
+    shape = channel.res.type.shape
+    put = next((user for user in users if isinstance(user, async_copy.PutOp)), None)
+    inner = contiguous_dim(put) if put is not None else None
+    if inner is None:
+        inner = len(shape) - 1
+    extents = list(channel_needs(channel.res, block_warps(channel), target).extents)
+    # A row is 16 bytes at least. What is added here is read by nobody.
+    extents[inner] = round_up(extents[inner], 16 // OPERAND_BYTES)
+    order = (inner, *(d for d in reversed(range(len(shape))) if d != inner))
+    row = extents[inner] * OPERAND_BYTES
+    span = next(span for span in (128, 64, 32, 0) if row % (span or 16) == 0)
+    return SharedLayout.tma(tuple(extents), OPERAND_BYTES, span, order)
+
+
+def block_warps(op: Operation) -> int:
+    """The `warps` of the kernel round an op. Raises TeselaError where `plan-dataflow` has not set it."""
+    parent: Operation | None = op
+    while parent is not None and not isinstance(parent, tile.KernelOp):
+        parent = parent.parent_op()
+    warps = parent.attributes.get("warps") if parent is not None else None
+    if warps is None:
+        raise TeselaError.at(op, "the kernel's number of warps is not known", "run plan-dataflow first, or state attributes {warps = 8 : i64}")
+    return warps.value.data
+
+
+# ---- how a channel is filled ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PutChoice:
+    """How a put is done, and, where it is not the best way that the target has, why not."""
+
+    via: str
+    reason: str | None = None
+
+
+def choose_put(
+    put: async_copy.PutOp, layout: SharedLayout, target: Target, divisor: Callable[[SSAValue], int], align: int
+) -> PutChoice:
+    """'tma', 'cp.async' or 'ld' for a put. `divisor(index)` divides an index value; `align`: bytes that the array's base
+    address and all its strides but unit ones are multiples of.
+
+    TMA wants (CUDA driver API, cuTensorMapEncodeTiled; PTX ISA 9.0 §5.5): base and strides of multiples of 16 bytes, a unit stride, at most
+    5 dimensions, a start that is a multiple of 16 bytes along the contiguous one (measured: an illegal instruction otherwise), and writes
+    the whole box, so that padding that must be zero rules it out. It reads through the async proxy, which does not see the
+    block's own earlier stores.
+    """
+    inner = contiguous_dim(put)
+    of = put.tile_dims()
+    start = divisor(put.indices[of[inner]]) * OPERAND_BYTES if inner is not None else 1
+    width = copy_bytes(put, layout, divisor, align)
+    if target.has_tma:
+        needs = channel_needs(put.channel, block_warps(put), target)
+        reason = None
+        if inner is None:
+            reason = "no dimension of the tile is known to have stride 1"
+        elif align % 16:
+            reason = f"base and strides are only known to be multiples of {align} bytes, TMA needs 16: state align = 16"
+        elif start % 16:
+            reason = f"its start along the contiguous dimension is only known to be a multiple of {start} bytes, TMA needs 16"
+        elif put.array.type.get_num_dims() > 5:
+            reason = f"the array has {put.array.type.get_num_dims()} dimensions, TMA takes 5"
+        elif needs.zeros:
+            reason = f"a dot sums over K in steps of {K_STEP}, and the tile's K is no multiple: the rest must be zero"
+        elif layout.tma_form(OPERAND_BYTES) is None:
+            reason = f"TMA does not write the layout {layout}"
+        elif (store := earlier_store(put)) is not None:
+            name = store.array.name_hint or "an array"
+            reason = f"the block may have stored to the same memory before, through %{name}: state noalias if it has not"
+        if reason is None:
+            return PutChoice("tma")
+        return PutChoice("cp.async" if width >= 4 else "ld", reason)
+    if width >= 4:
+        return PutChoice("cp.async")
+    return PutChoice(
+        "ld", "cp.async copies 4 bytes at least, and " + (
+            "no dimension of the tile is known to have stride 1" if inner is None
+            else f"base, strides and start are only known to be multiples of {width} bytes: state align = 16"
+        )
+    )
+
+
+def copy_bytes(
+    put: async_copy.PutOp, layout: SharedLayout, divisor: Callable[[SSAValue], int], align: int
+) -> int:
+    """Bytes of the widest vector, 16 at most, that a put may copy: aligned in the array and whole in the buffer."""
+    inner = contiguous_dim(put)
+    if inner is None:
+        return OPERAND_BYTES
+    start = divisor(put.indices[put.tile_dims()[inner]]) * OPERAND_BYTES
+    width = 16
+    tile_row = put.channel.type.shape[inner] * OPERAND_BYTES
+    while width > OPERAND_BYTES and any(n % width for n in (align, start, tile_row, layout.contiguous(inner) * OPERAND_BYTES)):
+        width //= 2
+    return width
+
+
+def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | None:
+    """A store of the kernel that may come before the put and may write the memory it reads; None if there is none."""
+    kernel: Operation = put
+    while not isinstance(kernel, tile.KernelOp):
+        parent = kernel.parent_op()
+        assert parent is not None, "a put stands in a kernel"
+        kernel = parent
+    for op in kernel.walk():
+        if isinstance(op, tile.StoreOp) and _may_alias(kernel, op.array, put.array) and _may_precede(op, put):
+            return op
+    return None
+
+
+def _may_alias(kernel: tile.KernelOp, a: SSAValue, b: SSAValue) -> bool:
+    return a is b or not any(kernel.arg_attr(kernel.args.index(array), "noalias") is not None for array in (a, b))
+
+
+def _may_precede(first: Operation, second: Operation) -> bool:
+    """Whether `first` may be executed before `second`: it stands before it, or a loop round both comes back."""
+    chain: dict[Operation, Operation] = {}  # each op round `first` -> the op in it that holds `first`
+    op: Operation | None = first
+    while op is not None and (parent := op.parent_op()) is not None:
+        chain[parent] = op
+        op = parent
+    op = second
+    while op is not None and (parent := op.parent_op()) is not None:
+        if parent in chain:
+            if _loops_round(parent):
+                return True
+            mine = chain[parent]
+            return mine is not op and mine.parent is op.parent and mine.is_before_in_block(op)
+        op = parent
+    return False
+
+
+def _loops_round(op: Operation) -> bool:
+    parent: Operation | None = op
+    while parent is not None:
+        if isinstance(parent, scf.ForOp | scf.WhileOp):
+            return True
+        parent = parent.parent_op()
+    return False

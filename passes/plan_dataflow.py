@@ -1,0 +1,318 @@
+"""plan-dataflow: the operands of dots travel through channels, and dots that the target computes asynchronously become async.
+
+An operand comes to a dot in one of three ways:
+
+- A `tile.load` that only dots read (as it is or transposed) becomes an `async.put` where the load stood. The put stays there: moved
+  over a store, it could read other values. The `async.get` comes before the first dot, but not after a store either, since the array may be
+  the one that is written.
+- A tile that is computed, or loaded and used elsewhere too, or loaded with a value other than zero past the edges, is written into
+  a channel from registers (`async.write`), before the first dot.
+- A computed left operand stays in registers where the instruction takes it so: `mma.sync` always does, `wgmma` if there are registers
+  for it. After a dot and elementwise ops it already has the layout that the next dot wants.
+
+    %b = tile.load %B[%n, %k]                     async.put %ch, %B[%n, %k]
+    %t = tile.transpose %b [1, 0]          →      %b = async.get %ch
+    %d = tile.dot %a, %t, %c                      %t = async.transpose %b [1, 0]
+                                                  %p, %read = async.dot %a, %t, %c
+                                                  %d = async.await %p
+                                                  async.release %ch after %read
+
+A channel's put, get and release stand in one block, the one where the operand is defined; the dots may stand in loops and
+conditionals inside. So each slot that is filled is got and released once on every path. Nothing is scheduled here: depths are 1.
+
+The pass also chooses the kernel's number of warps where the author gave none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import copysign, prod
+from typing import ClassVar, TypeVar
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, TensorType, i64
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+
+from ..dialects import async_copy, tile
+from ..dialects.diagnostics import TeselaError
+from ..dialects.target import Target
+from ..dialects.tile import shape_of
+from . import dot_rules
+from .base import Pass, PassContext
+
+OpT = TypeVar("OpT", bound=Operation)
+
+REGISTER_OPERAND_LIMIT = 64
+"""Registers of a thread that a left operand of wgmma may take; a larger one goes through shared memory."""
+ACCUMULATOR_TARGET = 128
+"""Registers of a thread that an accumulator should take at most: half of what a thread can have."""
+TILE_REGISTERS = 64
+"""Elements of the largest tile of a kernel without dots that a thread should hold at most."""
+MAX_CHOSEN_WARPS = 16
+
+
+@dataclass
+class PlanDataflow(Pass):
+    """Turn the operands of dots into channels, dots into async.dot where the target has it, and choose the number of warps."""
+
+    name: ClassVar[str] = "plan-dataflow"
+
+    def run(self, module: ModuleOp, context: PassContext) -> None:
+        target = context.require_target(self.name)
+        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+            dots = [op for op in kernel.walk() if isinstance(op, tile.DotOp)]
+            for dot in dots:
+                dot_rules.check_types(dot)
+            warps = _stated_warps(kernel)
+            if warps is None:
+                warps = choose_warps(kernel, dots, target)
+                kernel.attributes["warps"] = IntegerAttr(warps, i64)
+            _Planner(kernel, warps, target).plan(dots)
+
+
+# ---- warps ----------------------------------------------------------------------------------------------------------
+
+
+def _stated_warps(kernel: tile.KernelOp) -> int | None:
+    stated = kernel.attributes.get("warps")
+    if stated is None:
+        return None
+    if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 16, 32):
+        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 16 or 32, found {stated}", "write attributes {warps = 4 : i64}")
+    return stated.value.data
+
+
+def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Target) -> int:
+    """The number of warps of a block: with dots, the fewest (4 at least, and a warpgroup for each 64 rows up to two) whose accumulators fit;
+    without, as many as keep the largest tile small in each thread."""
+    warps = 4
+    if not dots:
+        largest = max((prod(shape_of(value.type)) for op in kernel.walk() for value in op.results), default=1)
+        while warps < MAX_CHOSEN_WARPS and largest > TILE_REGISTERS * 32 * warps:
+            warps *= 2
+        return warps
+    if target.has_wgmma and any(not dot_rules.dot_shape(dot).batch and dot_rules.dot_shape(dot).m > 64 for dot in dots):
+        warps = 8
+    limit = ACCUMULATOR_TARGET if target.has_wgmma else ACCUMULATOR_TARGET // 2
+    while warps < MAX_CHOSEN_WARPS and any(dot_rules.accumulator_registers(dot, warps, target) > limit for dot in dots):
+        warps *= 2
+    # More warps have fewer registers each: what did not get better is not worth them.
+    while warps > 4 and all(
+        dot_rules.accumulator_registers(dot, warps // 2, target) <= dot_rules.accumulator_registers(dot, warps, target)
+        for dot in dots
+    ):
+        warps //= 2
+    return warps
+
+
+# ---- operands -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Transfer:
+    """A tile on its way through a channel to `dots`; `load`, if it need not pass through registers."""
+
+    source: SSAValue
+    load: tile.LoadOp | None
+    dots: list[tile.DotOp] = field(default_factory=list)
+
+    @property
+    def block(self) -> Block:
+        owner = self.source.owner
+        block = owner if isinstance(owner, Block) else owner.parent
+        assert block is not None, "a tile is defined in a block"
+        return block
+
+    def users(self) -> list[Operation]:
+        """The ops of the defining block that are, or contain, the dots; in order."""
+        found = {_ancestor_in(dot, self.block) for dot in self.dots}
+        return [op for op in self.block.ops if op in found]
+
+
+def _ancestor_in(op: Operation, block: Block) -> Operation:
+    """The op of `block` that is `op` or contains it."""
+    while op.parent is not block:
+        parent = op.parent_op()
+        assert parent is not None, "a use is dominated by its definition"
+        op = parent
+    return op
+
+
+def _trace(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]]:
+    """The tile that `value` is a transpose of (through any number of them), and for each dimension of `value` that of the tile."""
+    dims = tuple(range(len(shape_of(value.type))))
+    while isinstance(value, OpResult) and isinstance(value.op, tile.TransposeOp):
+        order = value.op.order
+        dims = tuple(order[d] for d in dims)
+        value = value.op.source
+    return value, dims
+
+
+def _only_dots_read(value: SSAValue) -> bool:
+    """Whether every use, also of its transposes, is an operand of a dot."""
+    for use in value.uses:
+        user = use.operation
+        if isinstance(user, tile.TransposeOp):
+            if not _only_dots_read(user.res):
+                return False
+        elif not isinstance(user, tile.DotOp) or use.index == 2:
+            return False
+    return True
+
+
+def _fills_zero(load: tile.LoadOp) -> bool:
+    """Whether the load reads +0 past the edges."""
+    if load.fill is None:
+        return True
+    owner = load.fill.owner
+    if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, FloatAttr):
+        return False
+    value = owner.value.value.data
+    return value == 0 and copysign(1, value) > 0
+
+
+def _stores(op: Operation) -> bool:
+    return any(isinstance(inner, tile.StoreOp) for inner in op.walk())
+
+
+@dataclass
+class _Done:
+    """What a dot has become: its last op, and its read token if it is asynchronous."""
+
+    last: Operation
+    token: SSAValue | None
+
+
+class _Planner:
+    """Plans one kernel."""
+
+    def __init__(self, kernel: tile.KernelOp, warps: int, target: Target):
+        self.kernel = kernel
+        self.warps = warps
+        self.target = target
+        self.channels: list[async_copy.ChannelOp] = []
+        self.buffers: dict[SSAValue, SSAValue] = {}  # a tile -> the buffer that holds it
+
+    def plan(self, dots: Sequence[tile.DotOp]) -> None:
+        transfers: dict[SSAValue, _Transfer] = {}
+        operands: dict[tile.DotOp, dict[int, tuple[SSAValue, tuple[int, ...]]]] = {dot: {} for dot in dots}
+        for dot in dots:
+            for index in (0, 1):
+                source, dims = _trace(dot.operands[index])
+                load = source.op if isinstance(source, OpResult) and isinstance(source.op, tile.LoadOp) else None
+                if load is not None and not (_fills_zero(load) and _only_dots_read(source)):
+                    load = None
+                if load is None and index == 0 and self._stays_in_registers(dot):
+                    continue
+                transfers.setdefault(source, _Transfer(source, load)).dots.append(dot)
+                operands[dot][index] = (source, dims)
+        last_users = [self._transfer(transfer) for transfer in transfers.values()]
+        done = {dot: self._rewrite(dot, operands[dot]) for dot in dots}
+        after: dict[Operation, Operation] = {}  # where several channels are released at one place, in their order
+        for channel, last in zip(self.channels, last_users):
+            end = done.get(last, _Done(last, None)) if isinstance(last, tile.DotOp) else _Done(last, None)
+            release = _place(async_copy.ReleaseOp.make(channel.res, end.token), end.last)
+            at = after.get(end.last, end.last)
+            assert at.parent is not None, "the last user stands in a block"
+            at.parent.insert_ops_after([release], at)
+            after[end.last] = release
+        first = self.kernel.body.block.first_op
+        assert first is not None, "a kernel ends with tile.return"
+        self.kernel.body.block.insert_ops_before(self.channels, first)
+        for transfer in transfers.values():
+            if transfer.load is not None:
+                transfer.load.detach()
+                transfer.load.erase()
+
+    def _stays_in_registers(self, dot: tile.DotOp) -> bool:
+        """Whether a computed left operand is best given to the instruction as it is."""
+        if isinstance(dot.lhs, OpResult) and isinstance(dot.lhs.op, tile.TransposeOp):
+            return False
+        if not dot_rules.takes_wgmma(dot, self.warps, self.target):
+            return True
+        lhs = dot_rules.wgmma_choice(dot_rules.dot_shape(dot), self.warps, True).lhs
+        assert lhs is not None
+        return lhs.num_values // 2 <= REGISTER_OPERAND_LIMIT
+
+    def _transfer(self, transfer: _Transfer) -> Operation:
+        """Adds the channel, what fills it, and the get. Gives the last op of the block that uses the buffer."""
+        source, load = transfer.source, transfer.load
+        assert isinstance(source.type, TensorType)
+        users = transfer.users()
+        at = load if load is not None else users[0]
+        channel = async_copy.ChannelOp.make(TensorType(source.type.element_type, source.type.get_shape()))
+        get = async_copy.GetOp.make(channel.res)
+        if source.name_hint:
+            channel.res.name_hint = f"{source.name_hint}_channel"
+            get.res.name_hint = source.name_hint
+        if load is not None:
+            dims = None if load.dims is None else load.tile_dims()
+            fill: Operation = async_copy.PutOp.make(channel.res, load.array, list(load.indices), dims)
+            transfer.block.insert_ops_before([fill], load)
+            before = load.next_op
+            while before is not users[0] and before is not None and not _stores(before):
+                before = before.next_op
+            assert before is not None, "the uses come after the load"
+        else:
+            fill = async_copy.WriteOp.make(channel.res, source)
+            before = users[0]
+            transfer.block.insert_ops_before([fill], before)
+        transfer.block.insert_ops_before([get], before)
+        for op in (channel, fill, get):
+            _place(op, at)
+        self.channels.append(channel)
+        self.buffers[source] = get.res
+        return users[-1]
+
+    def _rewrite(self, dot: tile.DotOp, through: dict[int, tuple[SSAValue, tuple[int, ...]]]) -> _Done:
+        """Replaces the dot by one that reads the buffers of its operands `through` channels."""
+        block = dot.parent
+        assert block is not None
+        wgmma = dot_rules.takes_wgmma(dot, self.warps, self.target)
+        before = [dot.lhs, dot.rhs]
+        operands = list(before)
+        added: list[Operation] = []
+        for index, (source, dims) in through.items():
+            buffer = self.buffers[source]
+            if dims != tuple(range(len(dims))):
+                added.append(async_copy.TransposeOp.make(buffer, dims))
+                buffer = added[-1].results[0]
+                buffer.name_hint = before[index].name_hint
+            if not wgmma:
+                added.append(async_copy.ReadOp.make(buffer))
+                buffer = added[-1].results[0]
+                buffer.name_hint = before[index].name_hint
+            operands[index] = buffer
+        token = None
+        if wgmma:
+            new: Operation = async_copy.DotOp.make(operands[0], operands[1], dot.acc)
+            token = new.results[1]
+            added += [new, async_copy.AwaitOp.make(new.results[0])]
+        else:
+            new = tile.DotOp.make(operands[0], operands[1], dot.acc)
+            added.append(new)
+        new.attributes.update(dot.attributes)
+        block.insert_ops_before([_place(op, dot) for op in added], dot)
+        result = added[-1].results[0]
+        result.name_hint = dot.res.name_hint
+        dot.res.replace_all_uses_with(result)
+        dot.detach()
+        dot.erase()
+        for value in before:
+            _erase_dead_transposes(value)
+        return _Done(added[-1], token)
+
+
+def _place(op: OpT, at: Operation) -> OpT:
+    """`op`, at the source location of `at`."""
+    op.location = at.location
+    return op
+
+
+def _erase_dead_transposes(value: SSAValue) -> None:
+    while isinstance(value, OpResult) and isinstance(value.op, tile.TransposeOp) and not value.uses:
+        op = value.op
+        value = op.source
+        op.detach()
+        op.erase()

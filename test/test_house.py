@@ -1,0 +1,277 @@
+"""The rules of the house: layers, the package list, docstrings, doctests, tables that agree with the tree, links."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = ("dialects", "passes", "lowering", "runtime", "frontend", "kernels", "tools")
+"""Imports point left only; `simulator` stands beside them."""
+MAX_LINES = 900
+
+
+@lru_cache(maxsize=1)
+def tracked_files() -> tuple[Path, ...]:
+    """The files of the repository: what git tracks or would track."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    return tuple(path for name in sorted(listed.stdout.splitlines()) if (path := ROOT / name).is_file())
+
+
+def package_modules() -> Iterator[Path]:
+    """The modules of the import package."""
+    for path in tracked_files():
+        top = path.relative_to(ROOT).parts[0]
+        if path.suffix == ".py" and (top in (*LAYERS, "simulator") or path.parent == ROOT) and top != "typecheck":
+            yield path
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("tesela", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+
+
+def imported_modules(path: Path) -> Iterator[tuple[str, int]]:
+    """(absolute name, line) of all that a module imports, also inside functions and in lazy tables of strings."""
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            name = ".".join([*base, *((node.module or "").split(".") if node.module else [])])
+            for alias in node.names:
+                yield f"{name}.{alias.name}", node.lineno
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if match := re.fullmatch(r"(tesela(?:\.\w+)+)(?::\w+)?", node.value):
+                yield match[1], node.lineno
+
+
+def layer_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "tesela" and len(parts) > 1 and parts[1] in (*LAYERS, "simulator") else None
+
+
+def allowed(importer: str) -> set[str]:
+    """The layers that a layer may import from."""
+    if importer == "simulator":
+        return {"dialects", "simulator"}
+    seen = set(LAYERS[: LAYERS.index(importer) + 1])
+    return seen | {"simulator"} if LAYERS.index(importer) >= LAYERS.index("runtime") else seen
+
+
+def test_imports_point_left() -> None:
+    wrong = []
+    for path in package_modules():
+        own = layer_of(module_name(path))
+        if own is None:
+            continue
+        for name, line in imported_modules(path):
+            other = layer_of(name)
+            if other is not None and other not in allowed(own):
+                wrong.append(f"{path.relative_to(ROOT)}:{line}: {own} must not import {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_simulator_knows_no_layout_algebra() -> None:
+    """The simulator judges layouts, so it must not compute with the code that made them."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in package_modules()
+        if layer_of(module_name(path)) == "simulator"
+        for name, line in imported_modules(path)
+        if name.split(".")[:3] in (["tesela", "dialects", "layout"], ["tesela", "dialects", "layout_attrs"])
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_stray_packages_of_xdsl() -> None:
+    """The xdsl wheel also installs top-level packages with common names; nothing may import them by accident."""
+    stray = {"tests", "docs", "benchmarks", "scripts", "typings"}
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in package_modules()
+        for name, line in imported_modules(path)
+        if name.split(".")[0] in stray
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_imports_inside_the_package_are_relative() -> None:
+    wrong = []
+    for path in package_modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            wrong += [f"{path.relative_to(ROOT)}:{node.lineno}: {n}" for n in names if n.split(".")[0] == "tesela"]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_light_modules_do_not_import_xdsl() -> None:
+    """A warm start of the runtime, and listing passes or subcommands, must not pay for xDSL."""
+    light = [
+        "tesela",
+        "tesela.dialects.diagnostics",
+        "tesela.dialects.target",
+        "tesela.passes",
+        "tesela.passes.base",
+        "tesela.tools.cli",
+        "tesela.tools.opt",
+    ]
+    code = f"import sys\nfor m in {light}:\n    __import__(m)\n    assert 'xdsl' not in sys.modules, m"
+    environment = {"PYTHONPATH": str(ROOT / "tools" / "typecheck")}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_package_list_agrees_with_the_tree() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    found = {module_name(path) for path in package_modules() if path.name == "__init__.py"}
+    assert set(listed) == found
+    folders = {path.parent for path in package_modules()}
+    assert not [f for f in folders if not (f / "__init__.py").exists()]
+
+
+def test_every_file_says_its_purpose_first() -> None:
+    wrong = []
+    for path in tracked_files():
+        if path.suffix != ".py":
+            continue
+        text = path.read_text()
+        tree = ast.parse(text)
+        if not tree.body and path.name == "__init__.py":
+            continue
+        if not ast.get_docstring(tree) or tree.body[0].lineno != 1:
+            wrong.append(f"{path.relative_to(ROOT)}: no docstring on the first line")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_are_not_too_long() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {lines} lines, more than {MAX_LINES}: split it by idea"
+        for path in tracked_files()
+        if path.suffix == ".py" and (lines := path.read_text().count("\n")) > MAX_LINES
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_doctests() -> None:
+    failures = []
+    for path in package_modules():
+        if ">>> " in path.read_text():
+            module = importlib.import_module(module_name(path))
+            result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+            assert result.attempted, f"{path}: the doctests were not found"
+            if result.failed:
+                failures.append(f"{path.relative_to(ROOT)}: {result.failed} of {result.attempted} doctests fail")
+    assert not failures, "\n".join(failures)
+
+
+def test_pass_table() -> None:
+    """Every row names a pass of that name with options that have defaults, and every pass is run by some IR test."""
+    from tesela.passes import PASSES, get_pass, pass_options
+    from tesela.passes.base import Pass
+
+    run_lines = "\n".join(
+        line
+        for path in (ROOT / "test" / "ir").rglob("*.mlir")
+        for line in path.read_text().split("\n")
+        if "RUN:" in line
+    )
+    for name, entry in PASSES.items():
+        pass_class = get_pass(name)
+        assert issubclass(pass_class, Pass) and pass_class.name == name
+        assert pass_class.__doc__ and entry.summary
+        pass_options(pass_class)
+        assert re.search(rf"(?<![\w-]){name}(?![\w-])", run_lines), f"no RUN line of test/ir runs the pass {name}"
+
+
+def test_every_pass_class_is_in_the_table() -> None:
+    from tesela.passes import PASSES
+
+    declared = set()
+    for path in package_modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Pass" for b in node.bases):
+                declared.add(f"{module_name(path)}:{node.name}")
+    assert declared == {entry.target for entry in PASSES.values()}
+
+
+def test_command_table() -> None:
+    from tesela.tools.cli import COMMANDS
+
+    for name, command in COMMANDS.items():
+        module = importlib.import_module(command.module)
+        assert callable(module.add_arguments) and callable(module.run), name
+        assert command.summary
+
+
+def test_every_op_is_in_some_ir_test() -> None:
+    """Every operation of our dialects stands in a test file that prints it and reads it back."""
+    from tesela.dialects import DIALECTS
+
+    texts = "\n".join(
+        path.read_text() for folder in ("test/ir", "examples") for path in sorted((ROOT / folder).rglob("*.mlir"))
+    )
+    missing = []
+    for target in DIALECTS.values():
+        module, attribute = target.split(":")
+        if module.startswith("tesela."):
+            dialect = getattr(importlib.import_module(module), attribute)
+            missing += [
+                op.name for op in dialect.operations if not re.search(rf"(?<![\w.]){re.escape(op.name)}\b", texts)
+            ]
+    assert not missing, f"no IR test has: {', '.join(missing)}"
+
+
+def test_no_unfinished_business() -> None:
+    marks = re.compile("|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX"]))
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in tracked_files()
+        if path.suffix in (".py", ".md", ".mlir", ".toml")
+        for number, line in enumerate(path.read_text().split("\n"), 1)
+        if marks.search(line)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_project_speaks_of_itself_only() -> None:
+    """Nothing refers to one machine's folders, to documents that are not in the tree, or to who asked for what."""
+    words = re.compile(r"(?<![\w.])/(?:work|home|root|Users)/\w|\bissue #?\d|\bthe (?:lead|brief)\b|\bshared/ptx\b")
+    documents = {path.name for path in tracked_files() if path.suffix == ".md"}
+    wrong = []
+    for path in tracked_files():
+        if path == Path(__file__) or path.suffix not in (".py", ".md", ".mlir", ".ptx", ".toml", ".cfg", ".cu", ""):
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").split("\n"), 1):
+            found = [match[0] for match in words.finditer(line)]
+            found += [match[0] for match in re.finditer(r"\b[\w-]+\.md\b", line) if match[0] not in documents]
+            wrong += [f"{path.relative_to(ROOT)}:{number}: {word}" for word in found]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_links_in_documents() -> None:
+    wrong = []
+    for path in tracked_files():
+        if path.suffix == ".md":
+            for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", path.read_text()):
+                if not re.match(r"[a-z]+:", target) and not (path.parent / target).exists():
+                    wrong.append(f"{path.relative_to(ROOT)}: {target}")
+    assert not wrong, "\n".join(wrong)
