@@ -92,7 +92,9 @@ class _Decoder:
                 return self.call(op, lambda frame, *operands: (function(*operands),))
             if (effect := _EFFECTS.get(op.name)) is not None:
                 return self.call(op, effect(op))
-            raise Refused(f"the block interpreter knows no operation '{op.name}'", "run a module of the tile or async level")
+            raise Refused(
+                f"the block interpreter knows no operation '{op.name}'", "run a module of the tile or async level"
+            )
 
     def call(self, op: Operation, function: Callable[..., Sequence[Any]]) -> Step:
         """A step that calls `function(frame, *operands)` for the results' values."""
@@ -133,7 +135,9 @@ def _window(array: Value, starts: Sequence[Value], dims: Sequence[int], shape: S
     return part.transpose([kept.index(dim) for dim in dims]), tuple(inside)
 
 
-def load_tile(array: Value, starts: Sequence[Value], dims: Sequence[int], shape: Sequence[int], fill: Value | None = None) -> Value:
+def load_tile(
+    array: Value, starts: Sequence[Value], dims: Sequence[int], shape: Sequence[int], fill: Value | None = None
+) -> Value:
     """`tile.load`: `fill` (or zero) past the edges (N39)."""
     out = np.full(shape, np.zeros((), array.dtype) if fill is None else fill, array.dtype)
     if (met := _window(array, starts, dims, shape)) is not None:
@@ -367,7 +371,9 @@ def find_kernel(module: Operation, name: str | None = None) -> tile.KernelOp:
         return next(iter(kernels.values()))
     names = ", ".join(f"@{known}" for known in kernels) or "none"
     if name is None:
-        raise TeselaError.at(module, f"the module must have one kernel to run, found {names}", "name the kernel" if kernels else None)
+        raise TeselaError.at(
+            module, f"the module must have one kernel to run, found {names}", "name the kernel" if kernels else None
+        )
     if name not in kernels:
         raise TeselaError.at(module, f"the module has no kernel @{name}; its kernels: {names}")
     return kernels[name]
@@ -420,7 +426,9 @@ def _bind_array(kernel: tile.KernelOp, name: str, kind: MemRefType, array: np.nd
         array = array.view(dtype)
     strides = kind.layout.get_strides() if isinstance(kind.layout, StridedLayoutAttr) else None
     if isinstance(kind.layout, NoneAttr) and array.size and not array.flags.c_contiguous:
-        raise TeselaError.at(kernel, f"array '{name}' must be contiguous, as {kind} says", "state its strides: strided<[?, 1]>")
+        raise TeselaError.at(
+            kernel, f"array '{name}' must be contiguous, as {kind} says", "state its strides: strided<[?, 1]>"
+        )
     for axis, wanted in enumerate(strides or ()):
         if wanted is not None and array.shape[axis] > 1 and array.strides[axis] != wanted * array.itemsize:
             raise TeselaError.at(
@@ -446,7 +454,9 @@ def _bind_scalar(kernel: tile.KernelOp, name: str, arg: SSAValue, scalars: Mappi
     if not ta.is_float(dtype):
         least, most = (0, 1) if dtype == ta.I1 else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
         if not least <= int(given) <= most:
-            raise TeselaError.at(kernel, f"scalar argument '{name}' must be {arg.type}, but {given} is outside {least} … {most}")
+            raise TeselaError.at(
+                kernel, f"scalar argument '{name}' must be {arg.type}, but {given} is outside {least} … {most}"
+            )
         return np.asarray(int(given), dtype)
     return ta.cast(given.astype(ta.F64), dtype)
 

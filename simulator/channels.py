@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-
 from .block_ops import Refused
 from .tile_arithmetic import Value
 
@@ -134,5 +133,3 @@ class Channel:
             raise Refused(f"{len(self.filled)} slots of the channel were filled and never got when the block ended")
         if self.got:
             raise Refused(f"{len(self.got)} slots of the channel were got and never released when the block ended")
-
-

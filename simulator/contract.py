@@ -57,8 +57,13 @@ def bind_dims(
                     error(f"dimension {axis} of '{name}' is {extent}, but {expr} = {wanted} is required")
         needed = {symbol for exprs in stated.values() for expr in exprs for symbol in expr.symbols()}
         for symbol in sorted(needed - set(dims)):
-            holders = [name for name, exprs in stated.items() if any(e.op == "sym" and e.value == symbol for e in exprs)]
-            error(f"dimension {symbol} is not known", f"pass one of the arrays that have it: {', '.join(holders) or 'none does'}")
+            holders = [
+                name for name, exprs in stated.items() if any(e.op == "sym" and e.value == symbol for e in exprs)
+            ]
+            error(
+                f"dimension {symbol} is not known",
+                f"pass one of the arrays that have it: {', '.join(holders) or 'none does'}",
+            )
     for symbol, divisor in (divisors or {}).items():
         if dims.get(symbol, 0) % divisor:
             error(f"{symbol} = {dims[symbol]} must be a multiple of {divisor}")
