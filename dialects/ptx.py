@@ -539,7 +539,7 @@ class ConditionOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> ConditionOp:
-        condition = parser.parse_operand()
+        condition = parser.resolve_operand(parser.parse_unresolved_operand(), reg("pred"))
         args: list[SSAValue] = []
         if parser.parse_optional_punctuation("(") is not None:
             unresolved = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
