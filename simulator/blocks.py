@@ -425,11 +425,12 @@ def _bind_array(kernel: tile.KernelOp, name: str, kind: MemRefType, array: np.nd
             raise TeselaError.at(kernel, f"array '{name}' holds {array.dtype}, but {kind.element_type} is required")
         array = array.view(dtype)
     strides = kind.layout.get_strides() if isinstance(kind.layout, StridedLayoutAttr) else None
-    if isinstance(kind.layout, NoneAttr) and array.size and not array.flags.c_contiguous:
+    if isinstance(kind.layout, NoneAttr) and not array.flags.c_contiguous:
         raise TeselaError.at(
             kernel, f"array '{name}' must be contiguous, as {kind} says", "state its strides: strided<[?, 1]>"
         )
-    for axis, wanted in enumerate(strides or ()):
+    # An array without elements has no addresses, whatever strides NumPy gives it.
+    for axis, wanted in enumerate(strides or () if array.size else ()):
         if wanted is not None and array.shape[axis] > 1 and array.strides[axis] != wanted * array.itemsize:
             raise TeselaError.at(
                 kernel,
@@ -438,7 +439,7 @@ def _bind_array(kernel: tile.KernelOp, name: str, kind: MemRefType, array: np.nd
     if written:
         if not array.flags.writeable:
             raise TeselaError.at(kernel, f"array '{name}' is stored to, but is read-only")
-        if any(stride == 0 and extent > 1 for stride, extent in zip(array.strides, array.shape)):
+        if array.size and any(stride == 0 and extent > 1 for stride, extent in zip(array.strides, array.shape)):
             raise TeselaError.at(kernel, f"array '{name}' is stored to, but repeats its elements (a stride of 0)")
     return array
 
