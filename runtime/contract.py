@@ -193,7 +193,7 @@ class Contract:
         arg = self.args[position]
         if isinstance(value, np.generic) or (hasattr(value, "item") and getattr(value, "shape", None) == ()):
             value = value.item()
-        if not isinstance(value, float):
+        if not isinstance(value, int | float):
             raise self.error(f"{arg.name} is a {type(value).__name__}, but a number is required ({arg.dtype})")
         bits = _INTEGER_BITS.get(arg.dtype)
         if bits is None:
