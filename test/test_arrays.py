@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 from tesela.dialects.diagnostics import TeselaError
-from tesela.runtime.arrays import HOST, RAW_16_BITS, ArrayView, allocate_like, clear, dense_strides, fits, host_array, kept_offset, view
+from tesela.runtime.arrays import (
+    HOST,
+    RAW_16_BITS,
+    ArrayView,
+    allocate_like,
+    clear,
+    dense_strides,
+    fits,
+    host_array,
+    kept_offset,
+    view,
+)
 
 
 def test_numpy_dense():

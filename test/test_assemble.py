@@ -8,7 +8,16 @@ import pytest
 
 from tesela.dialects.diagnostics import Location, TeselaError
 from tesela.runtime import assemble as module
-from tesela.runtime.assemble import Assembler, Resources, assemble, find_assembler, find_ptxas, read_messages, read_resources, target_of
+from tesela.runtime.assemble import (
+    Assembler,
+    Resources,
+    assemble,
+    find_assembler,
+    find_ptxas,
+    read_messages,
+    read_resources,
+    target_of,
+)
 
 KERNEL = """.version 8.0
 .target sm_80
