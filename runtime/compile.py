@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..dialects.diagnostics import TeselaError, nearest_location
+from ..dialects.diagnostics import TeselaError
 from ..dialects.target import Target, get_target
 from .kernel import Kernel
 from .launch import Variant
@@ -27,7 +27,7 @@ class ModuleSource(Protocol):
 
 
 class ModuleCompiler:
-    """Makes the variants of one kernel of a module."""
+    """Makes the variants of one kernel of a module, and prints its levels. Compiling is one kernel at a time, whatever the threads."""
 
     def __init__(self, module: ModuleOp, name: str, strict: bool = False):
         self.module, self.name, self.strict = module, name, strict
@@ -35,8 +35,17 @@ class ModuleCompiler:
     def __call__(self, facts: Facts, target: Target) -> Variant:
         from ..lowering.pipeline import compile_kernel
 
-        compiled = compile_kernel(specialize(self.module, self.name, facts), self.name, target)
-        return Variant(facts, compiled.plan, compiled.ptx, strict=self.strict)
+        done = compile_kernel(specialize(self.module, self.name, facts), self.name, target)
+        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program)
+
+    def ir(self, level: str, facts: Facts, target: Target) -> str:
+        """The text of the module at a level of `lowering.pipeline.STAGES`. Raises TeselaError for an unknown level."""
+        from ..dialects.parsing import print_module
+        from ..lowering.pipeline import lower_to
+
+        module = specialize(self.module, self.name, facts)
+        lower_to(module, level, target)
+        return print_module(module)
 
 
 def compile(
@@ -54,9 +63,11 @@ def compile(
     module's kernels, `filename` what errors in a text call it. `strict`: what the assembler warns of, serialised tensor core
     instructions or spilled registers, is an error. Raises TeselaError with all errors of the program.
     """
+    from ..lowering.pipeline import select_kernel
+
     chosen = get_target(target) if isinstance(target, str) else target
     module = load_module(source, filename)
-    name = choose_kernel(module, kernel)
+    name = select_kernel(module, kernel)
     return Kernel(contract_of(kernels_of(module)[name]), ModuleCompiler(module, name, strict), chosen, module)
 
 
@@ -93,18 +104,3 @@ def load_module(source: Any, filename: str | None = None) -> ModuleOp:
         module = parse_module(text, name)
         verify_module(module)
     return module
-
-
-def choose_kernel(module: ModuleOp, name: str | None) -> str:
-    """The kernel of that name, or the module's only one. Raises TeselaError that lists them otherwise."""
-    names = list(kernels_of(module))
-    listed = ", ".join(names)
-    if name is not None:
-        if name not in names:
-            raise TeselaError.at(nearest_location(module), f"there is no kernel '{name}' in the module", f"it has: {listed}" if names else None)
-        return name
-    if not names:
-        raise TeselaError.at(nearest_location(module), "the module has no tile.kernel")
-    if len(names) > 1:
-        raise TeselaError.at(nearest_location(module), f"the module has {len(names)} kernels", f"name one with kernel=…: {listed}")
-    return names[0]

@@ -193,7 +193,7 @@ class Contract:
         arg = self.args[position]
         if isinstance(value, np.generic) or (hasattr(value, "item") and getattr(value, "shape", None) == ()):
             value = value.item()
-        if not isinstance(value, float):
+        if not isinstance(value, int | float):
             raise self.error(f"{arg.name} is a {type(value).__name__}, but a number is required ({arg.dtype})")
         bits = _INTEGER_BITS.get(arg.dtype)
         if bits is None:
@@ -256,15 +256,16 @@ class Contract:
 def overlapping(args: Sequence[ArrayArg | ScalarArg], spans: Sequence[tuple[int, int] | None]) -> list[tuple[int, int]]:
     """Pairs of positions whose bytes [first, end) overlap, at least one of them written."""
     pairs: list[tuple[int, int]] = []
-    for second, b in enumerate(spans):
-        if b is None:
-            continue
-        for first in range(second):
-            a = spans[first]
-            if a is not None and a[0] < b[1] and b[0] < a[1]:
-                if any("w" in arg.access for arg in (args[first], args[second]) if isinstance(arg, ArrayArg)):
-                    pairs.append((first, second))
+    filled = [(i, span) for i, span in enumerate(spans) if span is not None and span[0] < span[1]]
+    for at, (second, b) in enumerate(filled):
+        for first, a in filled[:at]:
+            if a[0] < b[1] and b[0] < a[1] and (_written(args[first]) or _written(args[second])):
+                pairs.append((first, second))
     return pairs
+
+
+def _written(arg: ArrayArg | ScalarArg) -> bool:
+    return isinstance(arg, ArrayArg) and "w" in arg.access
 
 
 def _repeated(seen: ArrayView) -> int | None:

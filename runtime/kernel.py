@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import ArrayArg, LaunchPlan
@@ -39,10 +39,12 @@ DEFAULT_TARGET = "sm_90a"
 MAX_SHAPES = 1024
 """Combinations of shapes and the like that a kernel remembers; forgotten all at once when there are more."""
 
-Level = Literal["tile", "async", "layout", "ptx-ir"]
 
-Compiler = Callable[[Facts, Target], Variant]
-"""Makes the variant of a kernel under some facts for a target."""
+class Compiler(Protocol):
+    """Makes the variant of a kernel under some facts for a target. One that has IR also has `ir`, see `compile.ModuleCompiler`."""
+
+    def __call__(self, facts: Facts, target: Target) -> Variant: ...
+
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class Kernel:
     def variant(self, *args: Any, target: str | Target | None = None, facts: Facts | None = None, **kwargs: Any) -> Variant:
         """The compiled variant that a call on these arguments would take; without arguments, the one for arrays as they usually
         are (aligned to 16 bytes, not overlapping, any extents), or under `facts`. `target` overrides the kernel's."""
-        wanted = self._target(target, args, kwargs)
+        wanted = self._target(target)
         if facts is None and (args or kwargs):
             values = self.contract.bind(args, kwargs)
             views = [
@@ -140,6 +142,17 @@ class Kernel:
     def plan(self, *args: Any, **kwargs: Any) -> LaunchPlan:
         """The launch plan of `variant(...)`."""
         return self.variant(*args, **kwargs).plan
+
+    def ir(self, level: str, *, target: str | Target | None = None, facts: Facts | None = None) -> str:
+        """The module's text at a level ('tile', 'async', 'layout', 'ptx-ir'): of the latest launch's variant, or under `facts`.
+
+        Raises TeselaError for an unknown level, and for a kernel that was loaded without its module.
+        """
+        if not hasattr(self._compiler, "ir"):
+            raise self.contract.error("it was loaded as PTX text and has no other level")
+        if facts is None:
+            facts = self._last.facts if self._last is not None else usual_facts(self.contract)
+        return self._compiler.ir(level, facts, self._target(target))
 
     @property
     def last(self) -> Variant:
@@ -161,7 +174,7 @@ class Kernel:
         """What a reader of that variant should know: slow paths taken, and why."""
         return self.last.plan.notes
 
-    def _target(self, target: str | Target | None, args: Sequence[Any] = (), kwargs: Any = ()) -> Target:
+    def _target(self, target: str | Target | None) -> Target:
         if target is not None:
             return get_target(target) if isinstance(target, str) else target
         if self.target is not None:
@@ -246,9 +259,9 @@ class Kernel:
 
     def _simulate(self, views: list[ArrayView | None], overlaps: Sequence[tuple[int, int]], scalars: Sequence[float]) -> bool:
         """Launch in the simulator; False for a grid of no blocks."""
-        from .. import simulator
+        from ..simulator.memory import Memory
 
-        memory = simulator.Memory()
+        memory = Memory()
         addresses = map_arrays(self.contract.args, views, memory)
         target = self.target or get_target(DEFAULT_TARGET)
         call = self._call(SIMULATOR, views, addresses, overlaps, target)

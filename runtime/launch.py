@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 
 from ..dialects.diagnostics import Diagnostic, TeselaError
 from ..dialects.launch_plan import ArrayArg, LaunchPlan, Param, ScalarArg, TensorMap, TensorMapSpec
+from ..dialects.ptx_program import Program
 from . import driver
 from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
 from .assemble import Assembled, Resources, assemble, read_messages, read_resources
@@ -43,18 +45,23 @@ class Variant:
     plan: LaunchPlan
     ptx: str
     messages: list[Diagnostic] = field(default_factory=list)
+    times: dict[str, float] = field(default_factory=dict)
+    """Milliseconds of each step that made it."""
     strict: bool = False
+    parsed: Program | None = None
+    """The PTX text as data, where it is at hand."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _assembled: dict[str, Assembled] = field(default_factory=dict)
     _functions: dict[int, Any] = field(default_factory=dict)
-    _program: Any = None
 
     def assembled(self, arch: str | None = None) -> Assembled:
         """The machine code for `arch`, by default the plan's own target."""
         arch = arch or self.plan.target
         with self._lock:
             if arch not in self._assembled:
+                start = time.perf_counter()
                 self._assembled[arch] = assemble(self.ptx, arch, strict=self.strict)
+                self.times["assemble"] = (time.perf_counter() - start) * 1e3
             return self._assembled[arch]
 
     def resources(self, arch: str | None = None) -> Resources:
@@ -84,13 +91,13 @@ class Variant:
                 self._functions[gpu.ordinal] = driver.get_function(module, self.plan.name, self.plan.shared_bytes)
             return self._functions[gpu.ordinal]
 
-    def program(self) -> Any:
-        """The PTX text, read once for the simulator."""
-        if self._program is None:
+    def program(self) -> Program:
+        """The PTX text as data, for the simulator; read once."""
+        if self.parsed is None:
             from ..dialects.ptx_text import read_program
 
-            self._program = read_program(self.ptx)
-        return self._program
+            self.parsed = read_program(self.ptx)
+        return self.parsed
 
     def check_dims(self, dims: Mapping[str, int]) -> None:
         """Raises TeselaError where a dimension is larger than this variant can address."""
@@ -311,10 +318,10 @@ def _groups(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | No
 
 def simulate(call: Call, addresses: Sequence[int], scalars: Sequence[float], memory: Any) -> Any:
     """Run a call in the simulator over `memory`, in which the arrays were mapped; returns the simulator's RunResult."""
-    from .. import simulator
+    from ..simulator.launch import launch
 
     plan = call.variant.plan
-    return simulator.launch(
+    return launch(
         call.variant.program(),
         plan.name,
         call.grid,
