@@ -1,0 +1,376 @@
+"""The power-of-two part of the layout algebra as matrices over F2: inverses, and bank conflicts as a difference of ranks.
+
+If every extent is a power of two and no two digits can carry into each other, a layout maps the *bits* of its index to bits of
+its result so that addition and XOR are the same thing. It is then a matrix over F2 (arXiv 2505.23819), stored as one integer per
+input bit: the image of that bit. A swizzle, itself an XOR of bits, is one more such matrix. What would take trials on tables
+becomes elimination on a dozen integers:
+
+  * to move a tile from buffer order to register order is a product with an inverse;
+  * two layouts reach the same elements if their images span the same space;
+  * a warp's bank conflicts are a rank. In one wavefront the lanes touch 2^rank(W) distinct words, W the matrix from lane and
+    vector bits to word address; they fall on 2^rank(B) banks, B the five lowest rows of W. Every bank gets equally many words,
+    2^(rank W - rank B) of them, and each costs one pass.
+
+Worked example: 8 lanes read 16 bytes each from one column of a bf16 tile with rows of 128 bytes (`ldmatrix`). Lane bits move the word
+address by 32, 64, 128: all multiples of 32, so B sees only the two bits inside a 16-byte vector: rank W = 5, rank B = 2, 8 passes. The
+swizzle <3,3,3> adds 4, 8, 16 to those three columns: rank B = 5, one pass.
+
+>>> from tesela.dialects.layout import SharedLayout, TVLayout
+>>> rows = TVLayout.parse("thread [8:(1,0)], value [8:(0,1)]")
+>>> bank_conflicts(rows, SharedLayout.row_major((8, 64)), 2, 16)
+8
+>>> bank_conflicts(rows, SharedLayout.tma((8, 64), 2, 128, (1, 0)), 2, 16)
+1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .shared_layout import SharedLayout, Swizzle
+from .tv_layout import WARP, LayoutError, TVLayout
+
+BANKS = 32
+"""Banks of shared memory, each one 4-byte word wide (CUDA C++ programming guide, compute capability 9.0)."""
+WORD = 4
+"""Bytes of a bank's word."""
+
+
+def _bits(extent: int, what: str) -> int:
+    """log2 of a power of two."""
+    if extent & (extent - 1):
+        raise LayoutError(f"no matrix over F2: {what} is {extent}, and every extent must be a power of two")
+    return extent.bit_length() - 1
+
+
+def reduced_basis(vectors: Iterable[int]) -> list[int]:
+    """Linearly independent vectors (bits of integers over F2) with the same span, each with a top bit of its own.
+
+    >>> reduced_basis([0b110, 0b011, 0b101])
+    [6, 3]
+    """
+    basis: list[int] = []
+    for vector in vectors:
+        for b in basis:
+            vector = min(vector, vector ^ b)
+        if vector:
+            basis.append(vector)
+            basis.sort(reverse=True)
+    return basis
+
+
+def rank(vectors: Iterable[int]) -> int:
+    """Dimension of the span of bit vectors over F2.
+
+    >>> rank([0b110, 0b011, 0b101])
+    2
+    """
+    return len(reduced_basis(vectors))
+
+
+@dataclass(frozen=True, slots=True)
+class LinearLayout:
+    """A linear map over F2 from bit vectors to bit vectors.
+
+    `columns[i]` is the image of input bit i; results have `out_bits` bits. The image of an index is the XOR of the
+    columns of its set bits.
+
+    >>> LinearLayout((2, 1), 2).apply(0b01), LinearLayout((2, 1), 2).apply(0b11)
+    (2, 3)
+
+    Raises LayoutError if a column does not fit in `out_bits` bits.
+    """
+
+    columns: tuple[int, ...]
+    out_bits: int
+
+    def __post_init__(self) -> None:
+        if any(not 0 <= column < 1 << self.out_bits for column in self.columns):
+            raise LayoutError(f"columns {self.columns} do not fit in {self.out_bits} bits")
+
+    @property
+    def in_bits(self) -> int:
+        """Bits of the index."""
+        return len(self.columns)
+
+    def apply(self, index: int) -> int:
+        """The image of `index`. Raises LayoutError if it has more than `in_bits` bits."""
+        if not 0 <= index < 1 << self.in_bits:
+            raise LayoutError(f"index {index} is out of range: the layout takes {self.in_bits} bits")
+        out = 0
+        for i, column in enumerate(self.columns):
+            if index >> i & 1:
+                out ^= column
+        return out
+
+    def compose(self, inner: LinearLayout) -> LinearLayout:
+        """The layout index -> self(inner(index)).
+
+        >>> LinearLayout((2, 1), 2).compose(LinearLayout((3,), 2)).columns
+        (3,)
+
+        Raises LayoutError if `inner` produces more bits than this layout takes.
+        """
+        if inner.out_bits > self.in_bits:
+            raise LayoutError(
+                f"cannot compose: the inner layout gives {inner.out_bits} bits, the outer takes {self.in_bits}"
+            )
+        return LinearLayout(tuple(map(self.apply, inner.columns)), self.out_bits)
+
+    @property
+    def rank(self) -> int:
+        """log2 of the number of different results."""
+        return rank(self.columns)
+
+    def kernel(self) -> tuple[int, ...]:
+        """Independent indices with image 0: steps of the index that stay on the same element (its broadcasts).
+
+        >>> LinearLayout((1, 2, 3), 2).kernel()
+        (7,)
+        """
+        basis: list[tuple[int, int]] = []  # (image, index), images with distinct top bits, highest first
+        kernel: list[int] = []
+        for i, image in enumerate(self.columns):
+            index = 1 << i
+            for b, at in basis:
+                if image ^ b < image:
+                    image, index = image ^ b, index ^ at
+            if image:
+                basis.append((image, index))
+                basis.sort(reverse=True)
+            else:
+                kernel.append(index)
+        return tuple(kernel)
+
+    def solve(self, result: int) -> int | None:
+        """One index whose image is `result`, or None if there is none.
+
+        >>> LinearLayout((1, 3), 2).solve(2), LinearLayout((1,), 2).solve(2)
+        (3, None)
+        """
+        basis: list[tuple[int, int]] = []
+        for i, image in enumerate(self.columns):
+            image, index = _reduce(image, 1 << i, basis)
+            if image:
+                basis.append((image, index))
+                basis.sort(reverse=True)
+        image, index = _reduce(result, 0, basis)
+        return None if image else index
+
+    def right_inverse(self) -> LinearLayout:
+        """A layout R with self(R(result)) == result for every result.
+
+        >>> LinearLayout((1, 1, 2), 2).right_inverse().columns
+        (1, 4)
+
+        Raises LayoutError if some result has no index (rank below `out_bits`).
+        """
+        columns = [self.solve(1 << bit) for bit in range(self.out_bits)]
+        if None in columns:
+            raise LayoutError(f"not invertible: rank {self.rank} does not reach all {self.out_bits} bits of the result")
+        return LinearLayout(tuple(column for column in columns if column is not None), self.in_bits)
+
+    def invert(self) -> LinearLayout:
+        """The inverse. Raises LayoutError unless the layout is a bijection (it then has no broadcast).
+
+        >>> LinearLayout((1, 3), 2).invert().columns
+        (1, 3)
+        """
+        if self.in_bits != self.out_bits:
+            raise LayoutError(f"not invertible: {self.in_bits} bits go to {self.out_bits}")
+        return self.right_inverse()
+
+    def __str__(self) -> str:
+        """The matrix, highest result bit first, highest input bit left.
+
+        >>> print(LinearLayout((1, 3), 2))
+        1 0
+        1 1
+        """
+        rows = range(self.out_bits - 1, -1, -1)
+        return "\n".join(" ".join(str(column >> row & 1) for column in reversed(self.columns)) for row in rows)
+
+    # ---- from the other forms -----------------------------------------------------------------------------------
+
+    @staticmethod
+    def of_registers(layout: TVLayout, shape: Sequence[int] | None = None) -> LinearLayout:
+        """The matrix of a thread-value layout: (thread bits, then value bits) -> packed coordinates.
+
+        Packed: the last dimension's coordinate in the lowest bits, each dimension as many bits as its extent in `shape`
+        (default: the layout's own, which must be powers of two) takes.
+
+        >>> layout = TVLayout.parse("thread [4:(0,2), 8:(1,0)], value [2:(0,1)]")
+        >>> LinearLayout.of_registers(layout).columns
+        (2, 4, 8, 16, 32, 1)
+
+        Raises LayoutError if an extent is no power of two or digits can carry into each other.
+        """
+        shape = layout.shape() if shape is None else shape
+        widths = [_bits(extent, f"the extent of dimension {d}") for d, extent in enumerate(shape)]
+        if any(n > m for n, m in zip(layout.shape(), shape, strict=True)):
+            raise LayoutError(f"no matrix over F2: the layout reaches {layout.shape()}, beyond {tuple(shape)}")
+        columns: list[int] = []
+        for mode in (*layout.thread, *layout.value):
+            for i in range(_bits(mode.extent, f"the extent of {mode}")):
+                packed = 0
+                for stride, width in zip(mode.stride, widths, strict=True):
+                    packed = packed << width | stride << i
+                columns.append(packed)
+        _check_disjoint(columns)
+        return LinearLayout(tuple(columns), sum(widths))
+
+    @staticmethod
+    def of_shared(layout: SharedLayout) -> LinearLayout:
+        """The matrix of a shared layout: packed coordinates (as in `of_registers`) -> element offset.
+
+        >>> LinearLayout.of_shared(SharedLayout.tma((4, 64), 2, 128, (1, 0))).columns
+        (1, 2, 4, 8, 16, 32, 72, 144)
+
+        Raises LayoutError if an extent is no power of two or digits can carry into each other.
+        """
+        columns: list[int] = []
+        for digits in reversed(layout.modes):
+            for extent, stride in digits:
+                columns += [stride << i for i in range(_bits(extent, f"the extent of {extent}:{stride}"))]
+        _check_disjoint(columns)
+        if layout.swizzle:
+            columns = [layout.swizzle.apply(column) for column in columns]
+        return LinearLayout(tuple(columns), max([1, *columns]).bit_length())
+
+
+def _reduce(image: int, index: int, basis: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    for b, at in basis:
+        if image ^ b < image:
+            image, index = image ^ b, index ^ at
+    return image, index
+
+
+def _check_disjoint(columns: Sequence[int]) -> None:
+    """Sums are XORs exactly if no bit is set in two columns: else adding both carries."""
+    seen = 0
+    for column in columns:
+        if column & seen:
+            raise LayoutError("no matrix over F2: two digits move the same bit, so their sum would carry")
+        seen |= column
+
+
+# ---- bank conflicts --------------------------------------------------------------------------------------------------
+
+
+def lanes_per_wavefront(vector_bytes: int) -> int:
+    """Lanes of a warp whose accesses shared memory serves together: 32 up to 4 bytes each, 16 at 8, 8 at 16.
+
+    Source: 32 banks of 4 bytes serve 128 bytes a clock (measured: ld.shared.v4 at 128 B per clock and SM).
+    Raises LayoutError for a width that no load or store has.
+    """
+    if vector_bytes not in (1, 2, 4, 8, 16):
+        raise LayoutError(f"no shared-memory access is {vector_bytes} bytes wide: use 1, 2, 4, 8 or 16")
+    return min(WARP, BANKS * WORD // vector_bytes)
+
+
+@lru_cache(maxsize=8192)
+def bank_conflicts(registers: TVLayout, shared: SharedLayout, element_bytes: int, vector_bytes: int) -> int:
+    """Wavefronts that one warp-wide access of `vector_bytes` per lane takes between a register tile and a buffer.
+
+    Without conflicts that is 1 up to 4 bytes a lane, 2 at 8, 4 at 16 (fewer for layouts of fewer than 32 threads); divide by
+    that for the ways. Where warps or values differ, the worst access counts. Exact: a rank for layouts that have a
+    matrix over F2, else a count of the words each wavefront touches. Lanes that want the same word share it. Elements
+    past the buffer's extents are not accessed.
+
+    >>> acc = TVLayout.parse("thread [4:(0,2), 8:(1,0)], value [2:(0,1)]")
+    >>> bank_conflicts(acc, SharedLayout.row_major((8, 64)), 2, 4)             # 8 rows, each 32 banks apart
+    8
+    >>> bank_conflicts(acc, SharedLayout.row_major((8, 64), pad=8), 2, 4)
+    1
+
+    Raises LayoutError if a vector is not consecutive and aligned on both sides, or its width does not exist.
+    """
+    lanes = lanes_per_wavefront(vector_bytes)
+    if vector_bytes % element_bytes:
+        raise LayoutError(f"an access of {vector_bytes} bytes holds no whole number of {element_bytes}-byte elements")
+    if registers.rank != shared.rank:
+        raise LayoutError(f"the register tile has {registers.rank} dimensions and the buffer {shared.rank}")
+    width = vector_bytes // element_bytes
+    dims = range(shared.rank)
+    if width > 1 and not any(registers.contiguous(d) % width == 0 == shared.contiguous(d) % width for d in dims):
+        raise LayoutError(
+            f"{width} elements do not lie consecutive and aligned both in each thread of {registers} and in the buffer {shared}"
+        )
+    warps = -(-min(registers.num_threads, WARP) // lanes)
+    try:
+        return warps * _ways_by_rank(registers, shared, element_bytes, width, lanes)
+    except LayoutError:
+        return _wavefronts_by_count(registers, shared, element_bytes, width, lanes)
+
+
+def _ways_by_rank(registers: TVLayout, shared: SharedLayout, element_bytes: int, width: int, lanes: int) -> int:
+    """Conflict ways of each wavefront. Raises LayoutError where the layouts have no matrix over F2."""
+    to_coords = LinearLayout.of_registers(registers, shared.shape())
+    to_offset = LinearLayout.of_shared(shared).compose(to_coords)
+    threads = _bits(registers.num_threads, "the number of threads")
+    lane_columns = to_offset.columns[: min(threads, _bits(lanes, "a wavefront"))]
+    value_columns = to_offset.columns[threads : threads + _bits(width, "the vector")]
+    words = [column * element_bytes // WORD for column in (*lane_columns, *value_columns)]
+    words += [1 << i for i in range((element_bytes // WORD).bit_length() - 1)]  # words within one element
+    return 1 << (rank(words) - rank(word % BANKS for word in words))
+
+
+def _wavefronts_by_count(registers: TVLayout, shared: SharedLayout, element_bytes: int, width: int, lanes: int) -> int:
+    """The wavefronts of the worst warp-wide access, by listing the words of each."""
+    extents = shared.shape()
+    threads = [registers.thread_coords(t) for t in range(registers.num_threads)]
+    worst = 0
+    for v in range(0, registers.num_values, width):
+        base = registers.value_coords(v)
+        for warp in range(0, registers.num_threads, WARP):
+            total = 0
+            for first in range(warp, min(warp + WARP, registers.num_threads), lanes):
+                words: set[int] = set()
+                for thread in threads[first : min(first + lanes, warp + WARP)]:
+                    at = tuple(a + b for a, b in zip(thread, base, strict=True))
+                    if all(c < n for c, n in zip(at, extents, strict=True)):
+                        start = shared.offset(at) * element_bytes
+                        words.update(range(start // WORD, (start + width * element_bytes - 1) // WORD + 1))
+                banks = [0] * BANKS
+                for word in words:
+                    banks[word % BANKS] += 1
+                total += max(banks)
+            worst = max(worst, total)
+    return worst
+
+
+def best_swizzle(
+    buffer: SharedLayout, accesses: Sequence[tuple[TVLayout, int]], element_bytes: int
+) -> tuple[SharedLayout, int]:
+    """The swizzle of `buffer` (whose own is ignored) under which its accesses take the fewest wavefronts, and that number.
+
+    `accesses` are (register layout, vector bytes), readers and writers together; each counts as many wavefronts as a thread has
+    vectors times `bank_conflicts`. Swizzles keep the widest vector of the accesses whole; among equals the one with the
+    fewest bits, then the smallest shift, wins. All that XOR at most 5 bits (32 banks) are tried, each by its rank.
+
+    >>> column = TVLayout.parse("thread [8:(1,0), 4:(0,8)], value [8:(0,1)]")
+    >>> buffer, wavefronts = best_swizzle(SharedLayout.row_major((8, 64)), [(column, 16)], 2)
+    >>> str(buffer), wavefronts
+    ('[8:64], [64:1], swizzle<3, 3, 3>', 4)
+
+    Raises LayoutError as `bank_conflicts` does.
+    """
+    base = (max([vector for _, vector in accesses], default=element_bytes) // element_bytes).bit_length() - 1
+    plain = SharedLayout(buffer.modes)
+    top = (plain.size() - 1).bit_length()
+    swizzles: list[Swizzle | None] = [None]
+    for bits in range(1, (BANKS * WORD // element_bytes).bit_length() - base):
+        swizzles += [Swizzle(bits, base, shift) for shift in range(bits, top - base)]
+    best: tuple[int, SharedLayout] | None = None
+    for swizzle in swizzles:
+        candidate = SharedLayout(plain.modes, swizzle)
+        cost = 0
+        for registers, vector in accesses:
+            vectors = registers.num_values * element_bytes // vector
+            cost += vectors * bank_conflicts(registers, candidate, element_bytes, vector)
+        if best is None or cost < best[0]:
+            best = (cost, candidate)
+    assert best is not None
+    return best[1], best[0]
