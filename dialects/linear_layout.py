@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .shared_layout import SharedLayout, Swizzle
-from .tv_layout import WARP, LayoutError, TVLayout
+from .tv_layout import WARP, LayoutError, Mode, TVLayout, split_modes, sumset
 
 BANKS = 32
 """Banks of shared memory, each one 4-byte word wide (CUDA C++ programming guide, compute capability 9.0)."""
@@ -247,13 +247,14 @@ def _reduce(image: int, index: int, basis: Sequence[tuple[int, int]]) -> tuple[i
     return image, index
 
 
+def _disjoint(columns: Sequence[int]) -> bool:
+    """True if no bit is set in two columns. Exactly then their sums are XORs: else adding both carries."""
+    return sum(columns).bit_count() == sum(column.bit_count() for column in columns)
+
+
 def _check_disjoint(columns: Sequence[int]) -> None:
-    """Sums are XORs exactly if no bit is set in two columns: else adding both carries."""
-    seen = 0
-    for column in columns:
-        if column & seen:
-            raise LayoutError("no matrix over F2: two digits move the same bit, so their sum would carry")
-        seen |= column
+    if not _disjoint(columns):
+        raise LayoutError("no matrix over F2: two digits move the same bit, so their sum would carry")
 
 
 # ---- bank conflicts --------------------------------------------------------------------------------------------------
@@ -298,23 +299,118 @@ def bank_conflicts(registers: TVLayout, shared: SharedLayout, element_bytes: int
         raise LayoutError(
             f"{width} elements do not lie consecutive and aligned both in each thread of {registers} and in the buffer {shared}"
         )
-    warps = -(-min(registers.num_threads, WARP) // lanes)
+    found = _wavefronts_by_digits(registers, shared, element_bytes, width, lanes)
+    return found or _wavefronts_by_count(registers, shared, element_bytes, width, lanes)
+
+
+def _wavefronts_by_digits(
+    registers: TVLayout, shared: SharedLayout, element_bytes: int, width: int, lanes: int
+) -> int | None:
+    """The wavefronts of a warp-wide access from the digits of its offsets, or None where they do not tell.
+
+    Digits within one wavefront (lanes and vector) are *near*, those that lead from one to the next are *far*. If near and
+    far move different bits, all wavefronts are images of the first under an XOR, which permutes banks: a rank answers. If
+    there is no swizzle, they are translates by whole words, which rotate banks: the first one answers for all.
+    """
+    offsets = _offset_digits(registers, shared)
+    if offsets is None:
+        return None
+    thread, value = offsets
     try:
-        return warps * _ways_by_rank(registers, shared, element_bytes, width, lanes)
+        lane_group, groups = split_modes(thread, lanes)
+        in_vector, vectors = split_modes(value, width)
+        near_shape = TVLayout(split_modes(registers.thread, lanes)[0], split_modes(registers.value, width)[0]).shape()
     except LayoutError:
-        return _wavefronts_by_count(registers, shared, element_bytes, width, lanes)
+        return None
+    if any(n > m for n, m in zip(near_shape, shared.shape(), strict=False)):
+        return None  # some lanes of the first wavefront idle, so it is not the fullest
+    near, far = (*lane_group, *in_vector), (*groups, *vectors)
+    count = -(-min(registers.num_threads, WARP) // lanes)
+    columns = [mode.stride[0] << i for mode in near for i in range(mode.extent.bit_length() - 1)]
+    powers = all(mode.extent & (mode.extent - 1) == 0 for mode in near)
+    if powers and element_bytes & (element_bytes - 1) == 0 and _disjoint(columns) and _apart(columns, far):
+        if shared.swizzle:
+            columns = [shared.swizzle.apply(column) for column in columns]
+        words = [column * element_bytes // WORD for column in columns]
+        words += [1 << i for i in range((element_bytes // WORD).bit_length() - 1)]  # words within one element
+        return count << (rank(words) - rank(word % BANKS for word in words))
+    if shared.swizzle or any(mode.stride[0] * element_bytes % WORD for mode in far):
+        return None
+    sums = sumset((mode.extent, mode.stride[0]) for mode in near)
+    return (
+        count * _ways(at * element_bytes for at in range(sums.bit_length()) if sums >> at & 1)
+        if element_bytes <= WORD
+        else None
+    )
 
 
-def _ways_by_rank(registers: TVLayout, shared: SharedLayout, element_bytes: int, width: int, lanes: int) -> int:
-    """Conflict ways of each wavefront. Raises LayoutError where the layouts have no matrix over F2."""
-    to_coords = LinearLayout.of_registers(registers, shared.shape())
-    to_offset = LinearLayout.of_shared(shared).compose(to_coords)
-    threads = _bits(registers.num_threads, "the number of threads")
-    lane_columns = to_offset.columns[: min(threads, _bits(lanes, "a wavefront"))]
-    value_columns = to_offset.columns[threads : threads + _bits(width, "the vector")]
-    words = [column * element_bytes // WORD for column in (*lane_columns, *value_columns)]
-    words += [1 << i for i in range((element_bytes // WORD).bit_length() - 1)]  # words within one element
-    return 1 << (rank(words) - rank(word % BANKS for word in words))
+def _offset_digits(registers: TVLayout, shared: SharedLayout) -> tuple[tuple[Mode, ...], tuple[Mode, ...]] | None:
+    """Thread and value digits of the offset before the swizzle: (thread, value) -> element offset, if digits express it.
+
+    Each digit of the register layout is cut where a coordinate of the buffer carries from one of its digits to the next;
+    None if a cut falls inside a digit, or digits carry together.
+    """
+    radices = [digits or ((1, 0),) for digits in shared.normalized().modes]
+    most = [[0] * (len(digits) - 1) for digits in radices]
+
+    def through(modes: Sequence[Mode]) -> tuple[Mode, ...] | None:
+        out: list[Mode] = []
+        for mode in modes:
+            extent, stride = mode.extent, mode.stride
+            while extent > 1:
+                run, offset = extent, 0
+                steps: list[tuple[list[int], int, int]] = []
+                for rest, digits, total in zip(stride, radices, most, strict=True):
+                    for i, (limit, step) in enumerate(digits[:-1]):
+                        rest, digit = divmod(rest, limit)
+                        offset += digit * step
+                        if digit:
+                            run = min(run, -(-limit // digit))
+                            steps.append((total, i, digit))
+                    offset += rest * digits[-1][1]
+                if extent % run:
+                    return None
+                for total, i, digit in steps:
+                    total[i] += (run - 1) * digit
+                out.append(Mode(run, (offset,)))
+                extent //= run
+                stride = tuple(run * s for s in stride)
+        return tuple(out)
+
+    thread, value = through(registers.thread), through(registers.value)
+    for digits, total in zip(radices, most, strict=True):
+        if any(reached >= limit for (limit, _), reached in zip(digits, total, strict=False)):
+            return None
+    return None if thread is None or value is None else (thread, value)
+
+
+def _apart(columns: Sequence[int], far: Sequence[Mode]) -> bool:
+    """True if no sum of far digits ever sets a bit of `columns`, so that adding it is an XOR."""
+    used = 0
+    for column in columns:
+        used |= column
+    exact: list[int] = []
+    floor = 0  # far digits that are no powers of two may set any bit from their lowest on
+    for mode in far:
+        (stride,) = mode.stride
+        if stride and mode.extent & (mode.extent - 1) == 0:
+            exact += [stride << i for i in range(mode.extent.bit_length() - 1)]
+        elif stride:
+            low = stride & -stride
+            floor = min(floor, low) if floor else low
+    if not _disjoint(exact) or (floor and any(column >= floor for column in exact)):
+        # They carry among themselves: from the lowest bit of any on, all bits are in doubt.
+        floor = min([column & -column for column in exact] + ([floor] if floor else []))
+        exact = []
+    return not any(column & used for column in exact) and (not floor or used < floor)
+
+
+def _ways(byte_addresses: Iterable[int]) -> int:
+    """Passes for accesses within one word each at these addresses: the most different words in one bank."""
+    banks = [0] * BANKS
+    for word in {at // WORD for at in byte_addresses}:
+        banks[word % BANKS] += 1
+    return max(banks)
 
 
 def _wavefronts_by_count(registers: TVLayout, shared: SharedLayout, element_bytes: int, width: int, lanes: int) -> int:
@@ -333,10 +429,7 @@ def _wavefronts_by_count(registers: TVLayout, shared: SharedLayout, element_byte
                     if all(c < n for c, n in zip(at, extents, strict=True)):
                         start = shared.offset(at) * element_bytes
                         words.update(range(start // WORD, (start + width * element_bytes - 1) // WORD + 1))
-                banks = [0] * BANKS
-                for word in words:
-                    banks[word % BANKS] += 1
-                total += max(banks)
+                total += _ways(word * WORD for word in words)
             worst = max(worst, total)
     return worst
 

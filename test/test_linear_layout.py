@@ -109,9 +109,15 @@ def copies(draw: st.DrawFn, linear: bool) -> tuple[TVLayout, SharedLayout, int, 
     thread = (*tail[:2], Mode(copies_, (0, 0)), *tail[2:])
     registers = TVLayout(thread, tuple(digits[:values])).normalized()
     order = draw(st.sampled_from([(1, 0), (0, 1)]))
-    shared = SharedLayout.row_major(shape, 0 if linear else draw(st.sampled_from([0, 1, 4, 8])), order)
+    if draw(st.booleans()):
+        shared = SharedLayout.row_major(shape, 0 if linear else draw(st.sampled_from([0, 1, 4, 8])), order)
+    else:  # rows cut into spans that follow one another, as TMA boxes do
+        inner, outer = shape[order[0]], shape[order[1]]
+        span = draw(st.sampled_from([n for n in (2, 3, 4, 8) if inner % n == 0]))
+        dims = [((span, 1), (inner // span, span * outer)), ((outer, span),)]
+        shared = SharedLayout((dims[order.index(0)], dims[order.index(1)]))
     swizzle = draw(st.none() | st.builds(Swizzle, st.integers(1, 3), st.integers(0, 4), st.integers(3, 5)))
-    shared = SharedLayout(shared.modes, swizzle)
+    shared = SharedLayout(shared.modes, swizzle).normalized()
     _, widest = common_vector(registers, shared)
     widths = [w for w in (1, 2, 4, 8, 16) if widest % w == 0 and w * element <= 16]
     return registers, shared, element, draw(st.sampled_from(widths)) * element
@@ -154,6 +160,9 @@ def test_bank_conflicts_match_the_definition(linear: bool) -> None:
         assert bank_conflicts(registers, shared, element, vector) == expected
 
     property_()
+    wide = TVLayout.parse("thread [8:(1,0), 4:(0,8), 4:(8,0)], value [8:(0,1), 6:(0,32), 2:(32,0)]")
+    for shared in (SharedLayout.tma((64, 192), 2, 128, (1, 0)), SharedLayout.row_major((64, 192), pad=8)):
+        assert bank_conflicts(wide, shared, 2, 16) == wavefronts_by_definition(wide, shared, 2, 16) == 4
     assert len(seen) > 3  # the examples do conflict in different ways
 
 
