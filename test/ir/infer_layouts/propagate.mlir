@@ -5,6 +5,10 @@
 
 // CHECK-DAG: #[[X:[a-z0-9_]+]] = #layout.tv<thread [128:(0,1)], value [2:(0,128), 8:(1,0)]>
 // CHECK-DAG: #[[ROW:[a-z0-9_]+]] = #layout.tv<thread [128:(0)], value [8:(1)]>
+// CHECK-DAG: #[[WIDE:[a-z0-9_]+]] = #layout.tv<thread [128:(4)], value [4:(1), 2:(512)]>
+// CHECK-DAG: #[[IN:[a-z0-9_]+]] = #layout.tv<thread [64:(0,1), 2:(1,0)], value [16:(2,0)]>
+// CHECK-DAG: #[[OUT:[a-z0-9_]+]] = #layout.tv<thread [32:(0,1), 4:(1,0)], value [16:(4,0)]>
+// CHECK-DAG: #[[PIN:[a-z0-9_]+]] = #layout.tv<thread [128:(1)], value [2:(128)]>
 // CHECK-LABEL: tile.kernel @rows
 // CHECK: tile.load {{.*}} -> tensor<8x256xf32, #[[X]]>
 // CHECK: tile.reduce max {{.*}} : tensor<8x256xf32, #[[X]]> -> tensor<8xf32, #[[ROW]]>
@@ -26,7 +30,7 @@ tile.kernel @rows(%x: memref<?x?xf32, strided<[?, 1]>> [M, N], %y: memref<?x?xf3
 // Where alignment and extents are stated, a thread takes 16 bytes at a time.
 
 // CHECK-LABEL: tile.kernel @aligned
-// CHECK: tile.load {{.*}} -> tensor<1024xf32, #layout.tv<thread [128:(4)], value [4:(1), 2:(512)]>>
+// CHECK: tile.load {{.*}} -> tensor<1024xf32, #[[WIDE]]>
 tile.kernel @aligned(%x: memref<?xf32, strided<[1]>> [N] {align = 16}, %y: memref<?xf32, strided<[1]>> [N] {align = 16})
     where(N divisible 16) grid(%b = N ceildiv 1024) attributes {warps = 4 : i64} {
   %c1024 = arith.constant 1024 : index
@@ -38,10 +42,10 @@ tile.kernel @aligned(%x: memref<?xf32, strided<[1]>> [N] {align = 16}, %y: memre
 // Load and store are contiguous along different dimensions: each keeps its own order, and the transposition's operand is converted.
 
 // CHECK-LABEL: tile.kernel @transpose
-// CHECK: tile.load {{.*}} -> tensor<32x64xf32, #layout.tv<thread [64:(0,1), 2:(1,0)], value [16:(2,0)]>>
+// CHECK: tile.load {{.*}} -> tensor<32x64xf32, #[[IN]]>
 // CHECK: %[[C:.*]] = layout.convert
 // CHECK: tile.transpose %[[C]] [1, 0]
-// CHECK: tile.store {{.*}} : tensor<64x32xf32, #layout.tv<thread [32:(0,1), 4:(1,0)], value [16:(4,0)]>>
+// CHECK: tile.store {{.*}} : tensor<64x32xf32, #[[OUT]]>
 tile.kernel @transpose(%x: memref<?x?xf32, strided<[?, 1]>> [M, N], %y: memref<?x?xf32, strided<[?, 1]>> [N, M])
     grid(%i = M ceildiv 32, %j = N ceildiv 64) attributes {warps = 4 : i64} {
   %c32 = arith.constant 32 : index
@@ -56,8 +60,8 @@ tile.kernel @transpose(%x: memref<?x?xf32, strided<[?, 1]>> [M, N], %y: memref<?
 // A layout that the author states is an anchor before all others.
 
 // CHECK-LABEL: tile.kernel @pinned
-// CHECK: tile.load {{.*}} -> tensor<256xf32, #layout.tv<thread [128:(1)], value [2:(128)]>>
-// CHECK: arith.addf {{.*}} : tensor<256xf32, #layout.tv<thread [128:(1)], value [2:(128)]>>
+// CHECK: tile.load {{.*}} -> tensor<256xf32, #[[PIN]]>
+// CHECK: arith.addf {{.*}} : tensor<256xf32, #[[PIN]]>
 tile.kernel @pinned(%x: memref<?xf32, strided<[1]>> [N] {align = 16}, %y: memref<?xf32, strided<[1]>> [N])
     where(N divisible 16) grid(%b = N ceildiv 256) attributes {warps = 4 : i64} {
   %c256 = arith.constant 256 : index
