@@ -375,7 +375,7 @@ class Machine:
         if self.mbarriers.flipped:
             self._wake()
         if self.rng is not None:
-            if self.rng.random() < 0.5:
+            if self.pending.policy == "random" and self.rng.random() < 0.5:
                 self.pending.complete_one()
             position = self.rng.choice(sorted(self.ready))
         else:

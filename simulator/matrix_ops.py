@@ -252,7 +252,7 @@ def wgmma(form: Form) -> Action:
             values = per_thread(value, sel).reshape(len(groups), WARPGROUP)
             if (values != values[:, :1]).any():
                 raise Fault(f"the threads of a warpgroup give different {what}", 0, int(firsts[0]))
-            return values[:, 0]
+            return values[:, 0].copy()  # the registers may change before the operation is executed
 
         a = decoded.a_descriptor
         m.pending.issue(
