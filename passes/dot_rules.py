@@ -33,7 +33,15 @@ from itertools import product
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, MemRefType, NoneAttr, StridedLayoutAttr, TensorType
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    MemRefType,
+    NoneAttr,
+    StridedLayoutAttr,
+    TensorType,
+)
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from ..dialects import async_copy, tile
@@ -472,16 +480,16 @@ def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | None:
         assert parent is not None, "a put stands in a kernel"
         kernel = parent
     for op in kernel.walk():
-        if isinstance(op, tile.StoreOp) and _may_alias(kernel, op.array, put.array) and _may_precede(op, put):
+        if isinstance(op, tile.StoreOp) and may_alias(kernel, op.array, put.array) and may_precede(op, put):
             return op
     return None
 
 
-def _may_alias(kernel: tile.KernelOp, a: SSAValue, b: SSAValue) -> bool:
+def may_alias(kernel: tile.KernelOp, a: SSAValue, b: SSAValue) -> bool:
     return a is b or not any(kernel.arg_attr(kernel.args.index(array), "noalias") is not None for array in (a, b))
 
 
-def _may_precede(first: Operation, second: Operation) -> bool:
+def may_precede(first: Operation, second: Operation) -> bool:
     """Whether `first` may be executed before `second`: it stands before it, or a loop round both comes back."""
     chain: dict[Operation, Operation] = {}  # each op round `first` -> the op in it that holds `first`
     op: Operation | None = first

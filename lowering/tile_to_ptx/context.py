@@ -115,9 +115,11 @@ class Context:
         self._constants: dict[tuple[int, str], SSAValue] = {}
         self._known: dict[SSAValue, int] = {}
         self._once: dict[Any, Any] = {}
+        self._static_addresses: set[SSAValue] = set()
         self._at_prologue = False
         self._arguments: dict[SSAValue, int] = {value: i for i, value in enumerate(kernel.args)}
         self.unsynchronised: dict[SSAValue, str] = {}  # array -> 'r', 'w' or 'rw' since the last barrier
+        self.counters: dict[tuple[SSAValue, str], SSAValue] = {}  # (channel, 'put' or 'get') -> position; control carries them
 
     # ---- values -------------------------------------------------------------------------------------------------
 
@@ -538,6 +540,10 @@ class Context:
         expr = self.kernel.shape_exprs(self._arguments[array])[dim]
         return self.dim_expr(expr)
 
+    def shape_of_array(self, array: SSAValue) -> tuple[tile.DimExpr, ...]:
+        """The array's stated shape."""
+        return self.kernel.shape_exprs(self._arguments[array]) or ()
+
     def dim_expr(self, expr: tile.DimExpr) -> SSAValue:
         """The value of a dimension expression, b64, computed once."""
         return self.once(("dim", str(expr)), lambda: self._dim_expr(expr))
@@ -617,7 +623,13 @@ class Context:
             self.add_op(op)
             return op.res
 
-        return self.once(("shared", offset), make)
+        result = self.once(("shared", offset), make)
+        self._static_addresses.add(result)
+        return result
+
+    def is_static(self, address: SSAValue) -> bool:
+        """Whether the value is a `shared_address`, known in the prologue."""
+        return address in self._static_addresses
 
     def require(self, requirement: Requirement) -> None:
         """What the launcher must check before it takes this variant."""

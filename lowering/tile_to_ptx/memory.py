@@ -74,12 +74,15 @@ def plan_access(
     dims: tuple[int, ...],
     layout: TVLayout,
     extents: tuple[int, ...],
+    vector: int | None = None,
 ) -> Access:
-    """Addresses and bounds of a tile (`extents`, `layout`) that starts at `indices` of `array` and covers its `dims`."""
+    """Addresses and bounds of a tile (`extents`, `layout`) that starts at `indices` of `array` and covers its `dims`. A `vector` that is
+    stated need not be wholly inside the array: `inside` then speaks of its first element."""
     kind = array.type
     assert isinstance(kind, MemRefType)
     size = memory_bytes(kind.element_type)
-    vector = vector_width(ctx, array, indices, dims, layout, extents)
+    if vector is None:
+        vector = vector_width(ctx, array, indices, dims, layout, extents)
     coords = [layout.value_coords(value) for value in range(0, layout.num_values, vector)]
 
     # the thread's base address
@@ -140,7 +143,7 @@ def _inside(
             whole = ctx.both(whole, _index_inside(ctx, array, dim, index))
     parts: list[list[SSAValue]] = []
     for position, dim in enumerate(dims):
-        before, after = _distances(ctx, array, dim, indices[dim], layout, position, extents[position])
+        before, after = distances(ctx, array, dim, indices[dim], layout, position, extents[position])
         found: dict[int, SSAValue] = {}
         for coord in coords:
             c = coord[position]
@@ -174,7 +177,7 @@ def _index_inside(ctx: Context, array: SSAValue, dim: int, index: SSAValue) -> S
     return inside if ctx.facts.nonnegative(index) else ctx.both(inside, ctx.compare("ge", "s64", value, 0))
 
 
-def _distances(
+def distances(
     ctx: Context, array: SSAValue, dim: int, index: SSAValue, layout: TVLayout, position: int, extent: int
 ) -> tuple[SSAValue | None, SSAValue]:
     """(before, after): a value at constant c from the thread's position is inside where before <= c < after; before is None where
