@@ -21,6 +21,7 @@ Operands of class `s` may be `ptx.constant`s: those print as immediates.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -115,6 +116,50 @@ class PlanAttr(Data[LaunchPlan]):
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
             printer.print_string_literal(json.dumps(self.data.to_json(), separators=(",", ":")))
+
+
+@irdl_attr_definition
+class RegsAttr(Data[tuple[tuple[str, ...], ...]]):
+    """`#ptx.regs<"%r0..%r127", "%p3">`: the names of the registers of several values, as assign-registers gives them: the attribute `regs` of
+    an op names its results, `arg_regs` the arguments of its regions, `temps` registers of the op's own."""
+
+    name = "ptx.regs"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[tuple[str, ...], ...]:
+        texts = parser.parse_comma_separated_list(parser.Delimiter.ANGLE, parser.parse_str_literal)
+        values = []
+        for text in texts:
+            names: list[str] = []
+            for word in text.split():
+                match = _REGISTER_RANGE.fullmatch(word)
+                if match is None:
+                    parser.raise_error(f"'{word}' is no register such as %r7 and no range such as %r0..%r127")
+                first, last = int(match[2]), int(match[3] or match[2])
+                names += [f"{match[1]}{number}" for number in range(first, last + 1)]
+            values.append(tuple(names))
+        return tuple(values)
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_list(self.data, lambda names: printer.print_string_literal(" ".join(_ranges(names))))
+
+
+_REGISTER_RANGE = re.compile(r"(%[a-z]+)(\d+)(?:\.\.\1(\d+))?")
+
+
+def _ranges(names: Sequence[str]) -> list[str]:
+    """Names with runs of successive numbers written as ranges."""
+    words: list[str] = []
+    start = 0
+    for end in range(1, len(names) + 1):
+        prefix = names[start].rstrip("0123456789")
+        number = int(names[start][len(prefix) :])
+        if end < len(names) and names[end] == f"{prefix}{number + end - start}":
+            continue
+        words.append(names[start] if end == start + 1 else f"{names[start]}..{names[end - 1]}")
+        start = end
+    return words
 
 
 def _print_types(printer: Printer, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:
@@ -494,7 +539,7 @@ class ConditionOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> ConditionOp:
-        condition = parser.parse_operand()
+        condition = parser.resolve_operand(parser.parse_unresolved_operand(), reg("pred"))
         args: list[SSAValue] = []
         if parser.parse_optional_punctuation("(") is not None:
             unresolved = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
@@ -839,6 +884,6 @@ Ptx = Dialect(
         WaitParityOp,
         KernelOp,
     ],
-    [RegType, PlanAttr],
+    [RegType, PlanAttr, RegsAttr],
 )
 

@@ -33,7 +33,6 @@ Facts: PTX ISA 9.0. Latencies and costs: as measured on an H200 where `source` s
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -63,6 +62,9 @@ SPECIAL_REGISTERS: Mapping[str, str] = MappingProxyType(
 
 SPACES = ("global", "shared", "cluster", "param", "generic")
 """State spaces of an address operand; `cluster` is the 32-bit shared::cluster window."""
+
+OLDEST_VERSION = (7, 8)
+"""The oldest PTX version that is written or read here; a row's `version` never states an older one."""
 
 TARGETS = ("sm_80", "sm_90", "sm_90a")
 """The targets, each of which takes all rows of those before it."""
@@ -141,7 +143,7 @@ class Row:
     meaning: str
     args: Mapping[str, Any] = field(default_factory=dict)
     since: str = "sm_80"
-    version: tuple[int, int] = (7, 0)
+    version: tuple[int, int] = OLDEST_VERSION
     unit: str = "alu"
     latency: int = 4
     issue: int = 1
@@ -194,7 +196,7 @@ def make_row(
     unit: str = "alu",
     effects: frozenset[str] = frozenset(),
     since: str = "sm_80",
-    version: tuple[int, int] = (7, 0),
+    version: tuple[int, int] = OLDEST_VERSION,
     latency: int | None = None,
     issue: int | None = None,
 ) -> Row:
@@ -288,6 +290,8 @@ def lookup(opcode: str) -> Row:
     row = TABLE.get(opcode)
     if row is not None:
         return row
+    import difflib  # 3 ms, for the error only
+
     family = opcode.partition(".")[0]
     if family in _MODULES:
         near = difflib.get_close_matches(opcode, [key for key in TABLE if key.partition(".")[0] == family], 3, 0.5)
@@ -306,7 +310,7 @@ _MOVES_BITS = ("ld", "st", "mov", "selp")
 
 def canonical(opcode: str) -> str:
     """The table's spelling of an opcode as people write it: `ld.global.f32` is `ld.global.b32`, `mov.u32` is `mov.b32`,
-    `bra.uni` is `bra`, `bar.sync` is `barrier.sync.aligned` (PTX ISA 9.0 §9.7.13.1). Unknown opcodes come back as they are."""
+    `bra.uni` is `bra`, `barrier.sync.aligned` is `bar.sync` (PTX ISA 9.0 §9.7.13.1). Unknown opcodes come back as they are."""
     if opcode in TABLE:
         return opcode
     words = opcode.split(".")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from .ptx_isa import Family, Row, make_row
+from .ptx_isa import OLDEST_VERSION, Family, Row, make_row
 
 _SYNC = frozenset({"sync"})
 _CONVERGENT_SYNC = frozenset({"sync", "convergent"})
@@ -38,22 +38,20 @@ def _cp_async() -> Iterator[Row]:
         opcode = _spell(f"cp.async.{level}.shared.global", prefetch)
         forms = "addr:shared addr:global imm; addr:shared addr:global imm s:b32; addr:shared addr:global imm r:pred"
         args = {"level": level, "hint": prefetch}
-        version = (7, 4) if prefetch else (7, 0)
-        yield make_row(opcode, forms, "cp_async", args, "cp_async", effects, version=version)
+        yield make_row(opcode, forms, "cp_async", args, "cp_async", effects)
     for level in ("ca", "cg"):
         opcode = f"cp.async.{level}.shared.global.L2::cache_hint"
         forms = "addr:shared addr:global imm r:b64; addr:shared addr:global imm s:b32 r:b64"
         args = {"level": level, "hint": "L2::cache_hint"}
-        yield make_row(opcode, forms, "cp_async", args, "cp_async", effects, version=(7, 4))
+        yield make_row(opcode, forms, "cp_async", args, "cp_async", effects)
     yield make_row("cp.async.commit_group", "", "cp_async_commit", {}, "control", frozenset({"sync", "async"}))
     yield make_row("cp.async.wait_group", "imm", "cp_async_wait", {}, "control", _SYNC)
     yield make_row("cp.async.wait_all", "", "cp_async_wait_all", {}, "control", _SYNC)
     for noinc, where in product(("", "noinc"), ("", "shared::cta")):
         opcode = _spell("cp.async.mbarrier.arrive", noinc, where, "b64")
         args = {"noinc": bool(noinc)}
-        version = (7, 8) if where else (7, 0)
         effects = frozenset({"sync", "async", "write:shared"})
-        yield make_row(opcode, "addr:shared", "cp_async_mbarrier_arrive", args, "mbarrier", effects, version=version)
+        yield make_row(opcode, "addr:shared", "cp_async_mbarrier_arrive", args, "mbarrier", effects)
 
 
 def _bulk() -> Iterator[Row]:
@@ -68,6 +66,7 @@ def _bulk() -> Iterator[Row]:
         form = f"{dst} addr:global s:b32 {dst}" + (" s:b16" if multicast else "") + (" s:b64" if hint else "")
         args = {"to": where, "from": "global", "multicast": multicast, "cache_hint": hint}
         since = dict(_SM90, version=(8, 6)) if where == "cta" else _SM90
+        since = dict(since, since="sm_90a") if multicast else since  # sm_90 takes it with a warning
         yield make_row(opcode, form, "cp_bulk", args, "tma", load, **since)
     opcode = f"cp.async.bulk.shared::cluster.shared::cta.{_COMPLETE_TX}"
     args = {"to": "cluster", "from": "shared"}
@@ -79,8 +78,8 @@ def _bulk() -> Iterator[Row]:
         form = "addr:global addr:shared s:b32" + (" s:b64" if hint else "")
         args = {"to": "global", "from": "shared", "cache_hint": hint}
         yield make_row(opcode, form, "cp_bulk", args, "tma", store, **_SM90)
-    for spelled in ("f32", "f64", "noftz.f16", "noftz.bf16", "s32", "u32", "s64", "u64"):
-        operations = ("add",) if "f" in spelled or spelled == "s64" else ("add", "min", "max")
+    for spelled in ("f32", "f64", "noftz.f16", "noftz.bf16", "s32", "u32", "u64"):
+        operations = ("add",) if "f" in spelled else ("add", "min", "max")
         for operation in operations:
             opcode = f"cp.reduce.async.bulk.global.shared::cta.bulk_group.{operation}.{spelled}"
             args = {"to": "global", "from": "shared", "op": operation, "type": spelled.removeprefix("noftz.")}
@@ -171,11 +170,12 @@ def _mbarrier() -> Iterator[Row]:
         if space == "cluster":
             forms = [form for form in forms if form[0] == "_"]
         args = {"space": space, "expect_tx": expect} | _order(order or "release.cta")
-        since = _SM90 if expect or space == "cluster" or order else {}
-        version = (8, 0) if since else (7, 8)
-        target = "sm_90" if since else "sm_80"
-        effects = _write(space) | _SYNC
-        yield make_row(opcode, "; ".join(forms), "mbarrier_arrive", args, "mbarrier", effects, target, version)
+        effects, version = _write(space) | _SYNC, max((8, 0), _order_version(order))
+        yield make_row(opcode, "; ".join(forms), "mbarrier_arrive", args, "mbarrier", effects, "sm_90", version)
+    # sm_80 has neither the sink nor a count.
+    args = own | {"expect_tx": False, "semantics": "release", "scope": "cta"}
+    effects = _write("shared") | _SYNC
+    yield make_row("mbarrier.arrive.shared.b64", "d:b64 addr:shared", "mbarrier_arrive", args, "mbarrier", effects)
     for space in ("shared", "cluster"):
         where = "shared::cta" if space == "shared" else "shared::cluster"
         for kind in ("expect_tx", "complete_tx"):
@@ -188,7 +188,9 @@ def _mbarrier() -> Iterator[Row]:
         form = f"d:pred addr:shared s:{'b32' if parity else 'b64'}"
         forms = f"{form}; {form} s:b32" if kind == "try_wait" else form
         args = {"kind": kind, "parity": parity, "space": "shared"} | _order(order or "acquire.cta")
-        since, version = ("sm_90", (8, 0)) if kind == "try_wait" or order else ("sm_80", (7, 8))
+        version = _order_version(order)
+        since = "sm_90" if kind == "try_wait" or order else "sm_80"
+        version = max(version, (8, 0)) if since == "sm_90" else version
         effects = frozenset({"read:shared", "sync", "volatile"})
         yield make_row(opcode, forms, "mbarrier_wait", args, "mbarrier", effects, since, version)
 
@@ -196,6 +198,11 @@ def _mbarrier() -> Iterator[Row]:
 def _order(words: str) -> dict[str, str]:
     semantics, _, scope = words.partition(".")
     return {"semantics": semantics, "scope": scope}
+
+
+def _order_version(words: str) -> tuple[int, int]:
+    """Relaxed barrier operations came with PTX 8.6."""
+    return (8, 6) if words.startswith("relaxed") else OLDEST_VERSION
 
 
 def _write(space: str) -> frozenset[str]:
@@ -299,7 +306,8 @@ def _wgmma() -> Iterator[Row]:
         args = {"shape": (64, n, 32), "d": "s32", "a": a, "b": b} | ({"satfinite": True} if sat else {})
         opcode = _spell(f"wgmma.mma_async.sync.aligned.m64n{n}k32.s32.{a}.{b}", sat)
         forms = _wgmma_forms(n // 2, ("", ""))
-        yield make_row(opcode, forms, "wgmma", args, "wgmma", effects, **_wgmma_cost(n), **_SM90A)
+        since = dict(_SM90A, version=(8, 4)) if a != b else _SM90A
+        yield make_row(opcode, forms, "wgmma", args, "wgmma", effects, **_wgmma_cost(n), **since)
     control = frozenset({"sync", "convergent"})
     yield make_row("wgmma.fence.sync.aligned", "", "wgmma_fence", {}, "control", control, **_SM90A)
     yield make_row("wgmma.commit_group.sync.aligned", "", "wgmma_commit", {}, "control", control | {"async"}, **_SM90A)
@@ -327,7 +335,7 @@ def _setmaxnreg() -> Iterator[Row]:
 def _griddepcontrol() -> Iterator[Row]:
     for kind in ("wait", "launch_dependents"):
         opcode = f"griddepcontrol.{kind}"
-        yield make_row(opcode, "", "griddepcontrol", {"kind": kind}, "control", _SYNC, "sm_90", (7, 8))
+        yield make_row(opcode, "", "griddepcontrol", {"kind": kind}, "control", _SYNC, "sm_90")
 
 
 FAMILIES: Mapping[str, Family] = {

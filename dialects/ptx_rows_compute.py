@@ -18,7 +18,7 @@ _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 _ROUNDINGS = ("", "rn", "rz", "rm", "rp")
 
 # bf16 arithmetic other than fma, min, max, abs and neg came with sm_90 (PTX 7.8).
-_SM90: Mapping[str, Any] = {"since": "sm_90", "version": (7, 8)}
+_SM90: Mapping[str, Any] = {"since": "sm_90"}
 _ANY: Mapping[str, Any] = {}
 
 
@@ -123,8 +123,9 @@ def _min_max(name: str) -> Iterator[Row]:
                 continue
             words = ("ftz" if ftz else "", "NaN" if nan else "", "xorsign.abs" if xorsign else "")
             args = {"type": type_, "ftz": ftz, "nan": nan, "xorsign_abs": xorsign}
-            version = (7, 2) if xorsign else (7, 0)
-            yield make_row(_spell(name, *words, type_), _same(type_, 2), name, args, version=version)
+            # .xorsign.abs came with sm_86, which is no target here.
+            more = {"since": "sm_90"} if xorsign else {}
+            yield make_row(_spell(name, *words, type_), _same(type_, 2), name, args, **more)
     yield make_row(f"{name}.f64", _same("f64", 2), name, {"type": "f64", "nan": False}, "fp64")
 
 
@@ -285,13 +286,18 @@ def _cvt() -> Iterator[Row]:
     for to, source in product(_CVT_INTS, _CVT_INTS):
         if to != source:
             yield _cvt_row(to, source, unit="alu")
-            yield _cvt_row(to, source, "sat", unit="alu")
+            if not _holds_all(to, source):
+                yield _cvt_row(to, source, "sat", unit="alu")
     since = {"f16": _ANY, "bf16": _SM90, "f32": _ANY, "f64": _ANY}
     for rounding, to, source in product(("rni", "rzi", "rmi", "rpi"), _CVT_INTS, since):
+        if source == "bf16" and to in ("s8", "u8"):
+            continue
         yield _cvt_row(to, source, rounding, **_wide(to, source), **since[source])
         if source == "f32":
             yield _cvt_row(to, source, rounding, "ftz", **_wide(to, source))
     for rounding, to, source in product(("rn", "rz", "rm", "rp"), since, _CVT_INTS):
+        if to == "bf16" and source in ("s8", "u8"):
+            continue
         yield _cvt_row(to, source, rounding, **_wide(to, source), **since[to])
     for source in ("f16", "bf16"):
         yield _cvt_row("f32", source, **(_SM90 if source == "bf16" else {}))
@@ -327,6 +333,14 @@ def _cvt() -> Iterator[Row]:
         yield _cvt_row(type_, "f32", "rn", "satfinite", word, sources=2, **fp8)
         yield _cvt_row(type_, "f16x2", "rn", "satfinite", word, **fp8)
         yield _cvt_row("f16x2", type_, "rn", word, **fp8)
+
+
+def _holds_all(to: str, source: str) -> bool:
+    """Whether every value of integer type `source` is one of type `to`, so that there is nothing to saturate."""
+    to_bits, source_bits = int(to[1:]), int(source[1:])
+    if to[0] == source[0]:
+        return to_bits >= source_bits
+    return to[0] == "s" and to_bits > source_bits
 
 
 def _wide(to: str, source: str) -> dict[str, Any]:

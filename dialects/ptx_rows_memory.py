@@ -14,7 +14,7 @@ from .ptx_isa import CLASS_OF_TYPE, Family, Row, make_row
 
 _NONE: frozenset[str] = frozenset()
 _CONVERGENT = frozenset({"convergent"})
-_SM90: Mapping[str, Any] = {"since": "sm_90", "version": (7, 8)}
+_SM90: Mapping[str, Any] = {"since": "sm_90"}
 
 # The space as it is written, and as an address operand and an effect name it.
 _SPACE_WORD = {"global": "global", "shared": "shared", "cluster": "shared::cluster", "param": "param", "generic": ""}
@@ -129,10 +129,10 @@ def _st() -> Iterator[Row]:
 def _cvta() -> Iterator[Row]:
     """Between generic addresses and those of a space."""
     for space in ("global", "shared", "param"):
-        more: dict[str, Any] = {"version": (7, 7)} if space == "param" else {}
         args = {"space": space, "to": False}
-        yield make_row(f"cvta.{space}.u64", "d:b64 r:b64; d:b64 sym", "cvta", args, **more)
-        yield make_row(f"cvta.to.{space}.u64", "d:b64 r:b64", "cvta", args | {"to": True}, **more)
+        forms = "d:b64 r:b64" if space == "global" else "d:b64 r:b64; d:b64 sym"
+        yield make_row(f"cvta.{space}.u64", forms, "cvta", args)
+        yield make_row(f"cvta.to.{space}.u64", "d:b64 r:b64", "cvta", args | {"to": True})
 
 
 def _mapa() -> Iterator[Row]:
@@ -194,10 +194,10 @@ def _createpolicy() -> Iterator[Row]:
     for primary in ("evict_first", "evict_last", "evict_normal", "evict_unchanged"):
         args = {"primary": primary}
         opcode = f"createpolicy.fractional.L2::{primary}.b64"
-        yield make_row(opcode, "d:b64; d:b64 s:b32", "createpolicy", args, version=(7, 4))
+        yield make_row(opcode, "d:b64; d:b64 s:b32", "createpolicy", args)
         opcode = f"createpolicy.fractional.L2::{primary}.L2::evict_unchanged.b64"
         if primary in ("evict_first", "evict_last"):
-            yield make_row(opcode, "d:b64; d:b64 s:b32", "createpolicy", args, version=(7, 4))
+            yield make_row(opcode, "d:b64; d:b64 s:b32", "createpolicy", args)
 
 
 def _shfl() -> Iterator[Row]:
@@ -248,7 +248,7 @@ def _matrix(name: str) -> Iterator[Row]:
 
 def _movmatrix() -> Iterator[Row]:
     opcode = "movmatrix.sync.aligned.m8n8.trans.b16"
-    yield make_row(opcode, "d:b32 r:b32", "movmatrix", {}, "shuffle", _CONVERGENT, version=(7, 8))
+    yield make_row(opcode, "d:b32 r:b32", "movmatrix", {}, "shuffle", _CONVERGENT)
 
 
 def _control(name: str) -> Iterator[Row]:

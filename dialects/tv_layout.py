@@ -508,6 +508,14 @@ class TVLayout:
                 return found
         raise LayoutError(f"no thread holds element {coords} of a layout that reaches {self.shape()}")
 
+    def holds(self, coords: Sequence[int]) -> bool:
+        """True if some thread holds the element at `coords`.
+
+        >>> TVLayout.parse("thread [4:(2)], value []").holds((3,))
+        False
+        """
+        return len(coords) == self.rank and _find(_search_plan(self), 0, tuple(coords)) is not None
+
     def value_map(self, target: TVLayout) -> tuple[int, ...] | None:
         """For each value of `target`, the value of this layout that the same thread can copy, or None.
 

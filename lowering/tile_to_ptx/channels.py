@@ -336,7 +336,7 @@ def _put_ld(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAVa
     layout = _copy_layout(ctx, channel, 2)  # pairs, so that shared memory is written by words
     kind = op.array.type.element_type
     n = layout.num_values
-    access = plan_access(ctx, op.array, tuple(op.indices), op.tile_dims(), layout, channel.shape)
+    access = plan_access(ctx, op.array, tuple(op.indices), op.tile_dims(), layout, channel.shape, 1)
     value = load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, None))
     write_tile(ctx, address, channel.layout, layout, channel.shape, value, ctx.first_holder(layout))
 

@@ -119,7 +119,7 @@ def _descriptor(ctx: Context, op: async_copy.DotOp, value: SSAValue, mn_dim: int
         return ctx.inst("mov.b64", [ctx.concat([low, ctx.const(high)])], [reg("b64")])
 
     if ctx.is_static(buffer.address):
-        return ctx.once(("descriptor", buffer.address, form, start), make), form
+        return ctx.once_static(("descriptor", buffer.address, form, start), make), form
     return make(), form
 
 
@@ -185,8 +185,9 @@ def _advance(ctx: Context, descriptor: SSAValue, nbytes: int) -> SSAValue:
     """The descriptor of what lies `nbytes` further; the address does not carry out of its field."""
     if not nbytes:
         return descriptor
-    key = ("descriptor at", descriptor, nbytes)
-    return ctx.once(key, lambda: ctx.add(descriptor, nbytes >> 4)) if ctx.is_static(descriptor) else ctx.add(descriptor, nbytes >> 4)
+    if ctx.is_static(descriptor):
+        return ctx.once(("descriptor at", descriptor, nbytes), lambda: ctx.add(descriptor, nbytes >> 4))
+    return ctx.add(descriptor, nbytes >> 4)
 
 
 @lowers(async_copy.AwaitOp)

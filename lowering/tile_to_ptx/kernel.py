@@ -18,8 +18,10 @@ from ...dialects.diagnostics import TeselaError
 from ...dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, ScalarArg
 from ...dialects.ptx import reg
 from ...dialects.target import Target
+from ...passes.access import memory_bytes
 from ...passes.base import Pass, PassContext
-from .context import Context, memory_bytes, scalar_class
+from . import elementwise, memory, reduce, shapes  # noqa: F401 -- they register their handlers
+from .context import Context, scalar_class
 from .control import lower_block
 
 DEFAULT_WARPS = 4

@@ -77,8 +77,9 @@ def plan_shared(
 
 def _address(ctx: Context, base: SSAValue, offset: SSAValue) -> SSAValue:
     """base + offset; in the prologue if the base is a constant address, which is known there."""
-    key = ("shared sum", base, offset)
-    return ctx.once(key, lambda: ctx.add(base, offset)) if ctx.is_static(base) else ctx.add(base, offset)
+    if ctx.is_static(base):
+        return ctx.once_static(("shared sum", base, offset), lambda: ctx.add(base, offset))
+    return ctx.add(base, offset)
 
 
 def _inside(ctx: Context, layout: TVLayout, coords: Sequence[Coords], extents: Sequence[int]) -> SSAValue | None:
