@@ -34,6 +34,7 @@ from ...dialects.layout import SharedLayout, TVLayout
 from ...dialects.layout_attrs import SharedLayoutAttr
 from ...dialects.ptx import reg
 from ...passes import dot_rules
+from ...passes.access import extent_divisor
 from ...passes.alloc_shared import slot_bytes
 from .context import Context, lowers
 from .memory import distances, fill_registers, load_registers, plan_access
@@ -299,7 +300,7 @@ def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address:
     inner = dot_rules.contiguous_dim(op)
     assert inner is not None, "copies of several elements are along a unit stride"
     inside = source.inside
-    whole = ctx.extent_divisor(op.array, of[inner]) % vector == 0
+    whole = extent_divisor(ctx.kernel, op.array, of[inner]) % vector == 0
     holder = ctx.first_holder(layout)
     _, after = distances(ctx, op.array, of[inner], indices[of[inner]], layout, inner, channel.shape[inner])
     opcode = f"cp.async.{'cg' if width == 16 else 'ca'}.shared.global"

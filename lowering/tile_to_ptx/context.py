@@ -31,6 +31,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from ...dialects import ptx, tile
 from ...dialects.diagnostics import TeselaError
+from ...dialects.dim_expr import DimExpr
 from ...dialects.launch_plan import Param, Requirement, TensorMapSpec
 from ...dialects.layout import TVLayout
 from ...dialects.layout_attrs import TVLayoutAttr
@@ -538,15 +539,15 @@ class Context:
         expr = self.kernel.shape_exprs(self._arguments[array])[dim]
         return self.dim_expr(expr)
 
-    def shape_of_array(self, array: SSAValue) -> tuple[tile.DimExpr, ...]:
+    def shape_of_array(self, array: SSAValue) -> tuple[DimExpr, ...]:
         """The array's stated shape."""
         return self.kernel.shape_exprs(self._arguments[array]) or ()
 
-    def dim_expr(self, expr: tile.DimExpr) -> SSAValue:
+    def dim_expr(self, expr: DimExpr) -> SSAValue:
         """The value of a dimension expression, b64, computed once."""
         return self.once(("dim", str(expr)), lambda: self._dim_expr(expr))
 
-    def _dim_expr(self, expr: tile.DimExpr) -> SSAValue:
+    def _dim_expr(self, expr: DimExpr) -> SSAValue:
         if expr.op == "int":
             return self.const(int(expr.value), "b64")
         if expr.op == "sym":
