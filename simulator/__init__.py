@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .launch import RunResult, launch
+    from .launcher import RunResult, launch
     from .machine import Observer
     from .memory import Memory
 
 __all__ = ["Memory", "Observer", "RunResult", "launch"]
 
-_HOMES = {"Memory": "memory", "Observer": "machine", "RunResult": "launch", "launch": "launch"}
+_HOMES = {"Memory": "memory", "Observer": "machine", "RunResult": "launcher", "launch": "launcher"}
 
 
 def __getattr__(name: str) -> Any:

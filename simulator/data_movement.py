@@ -179,7 +179,8 @@ def convert_address(form: Form) -> Action:
 
 @meaning("mapa")
 def map_address(form: Form) -> Action:
-    """The address that corresponds, in the shared memory of the cluster's block of a given rank (§9.7.9.24)."""
+    """The address that corresponds, in the shared memory of the cluster's block of a given rank (§9.7.9.24). A rank that the cluster
+    does not have gives an address that faults when it is used."""
     view = TYPE_VIEW[form.type]
     dtype = VIEWS[view][1]
     generic = not form.has("shared::cluster")
@@ -187,12 +188,8 @@ def map_address(form: Form) -> Action:
     low = dtype(memory.OFFSET_MASK)
 
     def run(m: Machine, sel: Selection) -> None:
-        wanted = rank(m, sel)
-        if (wanted >= m.cluster_size).any():
-            raise Fault(f"mapa to block {int(wanted.max())} of a cluster of {m.cluster_size}", 0, sel.first)
-        result = (get(m, sel) & low) | (wanted.astype(dtype) << dtype(memory.RANK_SHIFT))
-        if m.cluster_size == 1:
-            result = get(m, sel) & low
+        wanted = rank(m, sel).astype(dtype) & dtype(0xFF)
+        result = (get(m, sel) & low) | (wanted << dtype(memory.RANK_SHIFT))
         put(m, sel, result + dtype(memory.SHARED_WINDOW) if generic else result)
 
     return run

@@ -428,6 +428,7 @@ class Code:
         self.param_bytes = at
         self.shared_offsets: dict[str, int] = {}
         self.static_shared = self._place_shared([*program.shared, *entry.shared])
+        self.uses_warpgroups = any(isinstance(i, Instr) and i.opcode.startswith("wgmma.") for i in entry.body)
         self.blocks = build_blocks(entry)
         self.starts: dict[int, int] = {}
         self.steps: list[Step] = []

@@ -107,7 +107,8 @@ class Machine:
         self.rng, self.observer = rng, observer
         self.first_block, self.block_count = blocks.start, len(blocks)
         self.block_threads = shape.block[0] * shape.block[1] * shape.block[2]
-        self.block_stride = -(-self.block_threads // WARP) * WARP
+        unit = WARPGROUP if code.uses_warpgroups else WARP
+        self.block_stride = -(-self.block_threads // unit) * unit
         self.cluster_size = shape.cluster[0] * shape.cluster[1] * shape.cluster[2]
         count = self.thread_count = self.block_count * self.block_stride
         self.shared_bytes = shared_bytes
@@ -374,7 +375,7 @@ class Machine:
         if self.mbarriers.flipped:
             self._wake()
         if self.rng is not None:
-            if self.rng.random() < 0.5:
+            if self.pending.policy == "random" and self.rng.random() < 0.5:
                 self.pending.complete_one()
             position = self.rng.choice(sorted(self.ready))
         else:

@@ -126,14 +126,15 @@ class Memory:
     # Vectorised access. `addresses` is [n, threads] of uint64; `threads` the threads' numbers for errors.
 
     def _locate(
-        self, addresses: NDArray[np.uint64], size: int, threads: NDArray[np.intp], verb: str
+        self, addresses: NDArray[np.uint64], size: int, threads: NDArray[np.intp], verb: str, align: int | None = None
     ) -> list[tuple[Allocation, Any]]:
         """Allocations and the part of `addresses` in each (an index; Ellipsis for all of it)."""
-        if (addresses & np.uint64(size - 1)).any():
-            at, thread = np.argwhere(addresses & np.uint64(size - 1))[0]
+        align = align or size
+        if (addresses & np.uint64(align - 1)).any():
+            at, thread = np.argwhere(addresses & np.uint64(align - 1))[0]
             address = int(addresses[at, thread])
             raise Fault(
-                f"misaligned {verb} of {size} bytes at global address 0x{address:x}: the address must be a multiple of {size}",
+                f"misaligned {verb} of {size} bytes at global address 0x{address:x}: the address must be a multiple of {align}",
                 int(at),
                 int(threads[thread]),
             )
@@ -158,10 +159,15 @@ class Memory:
         return [(self._allocations[k], which == k) for k in np.unique(which)]
 
     def load(
-        self, addresses: NDArray[np.uint64], element: int, vector: int, threads: NDArray[np.intp]
+        self,
+        addresses: NDArray[np.uint64],
+        element: int,
+        vector: int,
+        threads: NDArray[np.intp],
+        align: int | None = None,
     ) -> NDArray[np.generic]:
-        """[n, vector, threads] unsigned integers of `element` bytes."""
-        parts = self._locate(addresses, element * vector, threads, "load")
+        """[n, vector, threads] unsigned integers of `element` bytes; `align` defaults to the whole access."""
+        parts = self._locate(addresses, element * vector, threads, "load", align)
         if len(parts) == 1:
             first, view = parts[0][0].view(element)
             return view[_element_index(addresses, first, element, vector)]

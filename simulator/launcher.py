@@ -62,7 +62,7 @@ def launch(
 
     `program`: PTX as data or text; `entry`: the kernel's name, which may be left out where there is only one; `grid`, `block`,
     `cluster`: one to three extents, x first; the cluster defaults to what the entry declares; `params` in PTX order: integers
-    (pointers, dimensions, the bits of scalars), floats for f32 and f64 parameters, tensor maps for 128-byte parameters;
+    (pointers, dimensions, the bits of scalars), floats (f32 for parameters of 4 bytes, f64 for 8), tensor maps (128 bytes);
     `shared_bytes`: dynamic shared memory per block. `completion`: when asynchronous operations complete, 'latest' (the default),
     'earliest' or 'random' (the default with a seed); `seed`: makes the schedule random, and the same for the same seed.
 
@@ -155,9 +155,9 @@ def _pack_params(code: Code, entry: Entry, params: Sequence[int | float | Tensor
                 raise TeselaError(f"{where} has {size} bytes and cannot hold a tensor map, which takes 128")
             raw = encode_tensor_map(value)
         elif isinstance(value, float):
-            if declared.type not in ("f32", "f64"):
+            if size not in (4, 8):
                 raise TeselaError(f"{where} is declared {declared.type}; give the bits of a number as an integer")
-            raw = struct.pack("<f" if declared.type == "f32" else "<d", value)
+            raw = struct.pack("<f" if size == 4 else "<d", value)
         else:
             if declared.size and size > 8:
                 raise TeselaError(f"{where} has {size} bytes; a tensor map is required, not {value!r}")
