@@ -31,6 +31,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from ...dialects import ptx, tile
 from ...dialects.diagnostics import TeselaError
+from ...dialects.dim_expr import DimExpr
 from ...dialects.launch_plan import Param, Requirement, TensorMapSpec
 from ...dialects.layout import TVLayout
 from ...dialects.layout_attrs import TVLayoutAttr
@@ -110,10 +111,12 @@ class Context:
         self._constants: dict[tuple[int, str], SSAValue] = {}
         self._known: dict[SSAValue, int] = {}
         self._once: dict[Any, Any] = {}
+        self._static: set[SSAValue] = set()
         self._at_prologue = False
         self._scopes: list[dict[Any, SSAValue]] = [{}, {}]  # of the prologue, of the blocks round the insertion point
         self._arguments: dict[SSAValue, int] = {value: i for i, value in enumerate(kernel.args)}
         self.unsynchronised: dict[SSAValue, str] = {}  # array -> 'r', 'w' or 'rw' since the last barrier
+        self.counters: dict[tuple[SSAValue, str], SSAValue] = {}  # (channel, 'put' or 'get') -> position; control carries them
 
     # ---- values -------------------------------------------------------------------------------------------------
 
@@ -536,11 +539,15 @@ class Context:
         expr = self.kernel.shape_exprs(self._arguments[array])[dim]
         return self.dim_expr(expr)
 
-    def dim_expr(self, expr: tile.DimExpr) -> SSAValue:
+    def shape_of_array(self, array: SSAValue) -> tuple[DimExpr, ...]:
+        """The array's stated shape."""
+        return self.kernel.shape_exprs(self._arguments[array]) or ()
+
+    def dim_expr(self, expr: DimExpr) -> SSAValue:
         """The value of a dimension expression, b64, computed once."""
         return self.once(("dim", str(expr)), lambda: self._dim_expr(expr))
 
-    def _dim_expr(self, expr: tile.DimExpr) -> SSAValue:
+    def _dim_expr(self, expr: DimExpr) -> SSAValue:
         if expr.op == "int":
             return self.const(int(expr.value), "b64")
         if expr.op == "sym":
@@ -605,7 +612,17 @@ class Context:
             self.add_op(op)
             return op.res
 
-        return self.once(("shared", offset), make)
+        return self.once_static(("shared", offset), make)
+
+    def once_static(self, key: Any, make: Callable[[], SSAValue]) -> SSAValue:
+        """As `once`; and `is_static` knows the value."""
+        result = self.once(key, make)
+        self._static.add(result)
+        return result
+
+    def is_static(self, value: SSAValue) -> bool:
+        """Whether the value was computed in the prologue from constant addresses, so that what follows from it can be, too."""
+        return value in self._static
 
     def require(self, requirement: Requirement) -> None:
         """What the launcher must check before it takes this variant."""

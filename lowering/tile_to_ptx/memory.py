@@ -50,7 +50,7 @@ def plan_access(
     vector: int,
 ) -> Access:
     """Addresses and bounds of a tile (`extents`, `layout`) that starts at `indices` of `array` and covers its `dims`, moved `vector` values
-    at a time."""
+    at a time. Where a vector need not be inside the array as a whole, `inside` speaks of its first element."""
     kind = array.type
     assert isinstance(kind, MemRefType)
     size = memory_bytes(kind.element_type)
@@ -114,7 +114,7 @@ def _inside(
             whole = ctx.both(whole, _index_inside(ctx, array, dim, index))
     parts: list[list[SSAValue]] = []
     for position, dim in enumerate(dims):
-        before, after = _distances(ctx, array, dim, indices[dim], layout, position, extents[position])
+        before, after = distances(ctx, array, dim, indices[dim], layout, position, extents[position])
         found: dict[int, SSAValue] = {}
         for coord in coords:
             c = coord[position]
@@ -148,7 +148,7 @@ def _index_inside(ctx: Context, array: SSAValue, dim: int, index: SSAValue) -> S
     return inside if ctx.facts.nonnegative(index) else ctx.both(inside, ctx.compare("ge", "s64", value, 0))
 
 
-def _distances(
+def distances(
     ctx: Context, array: SSAValue, dim: int, index: SSAValue, layout: TVLayout, position: int, extent: int
 ) -> tuple[SSAValue | None, SSAValue]:
     """(before, after): a value at constant c from the thread's position is inside where before <= c < after; before is None where
