@@ -9,7 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .decode import NARROW, VIEWS, Action, Form, meaning
-from .numbers import FORMATS, F32, canonical_f32, decode, encode, f32_to_bf16, f32_to_f16, flush_f32, saturate, sum_to_odd
+from .numbers import (
+    F32,
+    FORMATS,
+    canonical_f32,
+    decode,
+    encode,
+    f32_to_bf16,
+    f32_to_f16,
+    flush_f32,
+    saturate,
+    sum_to_odd,
+)
 
 Array = NDArray[Any]
 Convert = Callable[[Array], Array]

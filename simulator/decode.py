@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,7 +145,7 @@ def meaning(
     return register
 
 
-@lru_cache(maxsize=None)
+@cache
 def find_meaning(opcode: str) -> Meaning:
     """The meaning of an opcode. Raises TeselaError where the simulator has none."""
     if not MEANINGS:
@@ -413,7 +413,7 @@ class Code:
         self.program, self.entry = program, entry
         find_meaning("ret")
         self._registers: dict[str, tuple[str, int]] = {}
-        self.rows = {cls: 0 for cls in CLASS_VIEW}
+        self.rows = dict.fromkeys(CLASS_VIEW, 0)
         for name, cls in entry.registers.items():
             self._registers[name] = (cls, self.rows[cls])
             self.rows[cls] += 1

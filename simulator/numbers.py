@@ -24,7 +24,7 @@ Example: 1 + 2**-24 + 2**-60 lies just above a tie of f32, so one rounding goes 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,7 +110,7 @@ def encode(value: Array, fmt: FloatFormat, mode: str = "rn", saturate: bool = Fa
     return (bits << fmt.padding).astype(np.uint32)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _decode_table(name: str) -> NDArray[np.float32]:
     fmt = FORMATS[name]
     codes = np.arange(1 << (1 + fmt.exponent + fmt.mantissa), dtype=np.int64)

@@ -174,7 +174,7 @@ class Window:
         self.elements: Array | None = None
         for d, (extent, dim, at, stride) in enumerate(zip(shape, t.dims, coords, strides)):
             step = t.element_strides[d] if d else 1
-            low = max(0, -(-(-at) // step)) if at < 0 else 0
+            low = -(at // step) if at < 0 else 0
             high = min(extent, -(-(dim - at) // step)) if at < dim else 0
             if d == 0 and store and high > 0:
                 high = min(extent, -(-high // unit) * unit)
