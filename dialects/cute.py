@@ -2,7 +2,7 @@
 
 A CuTe layout is a function from an index to an integer. Its shape is an int or a nested tuple; an index counts through it
 colexicographically, leftmost digit fastest, and each digit counts its stride. (4,(2,2)):(2,(1,8)) sends index 5 to digits
-(1,(1,0)) and so to 2 + 1 = 3. Terms are CuTe's (github.com/NVIDIA/cutlass, media/docs/cute/02_layout_algebra.md); the algorithms here
+(1,(1,0)) and so to 2 + 1 = 3. Terms are those of the layout algebra in CuTe's documentation (github.com/NVIDIA/cutlass); the algorithms here
 are our own and are tested against the definitions that each docstring states.
 
 >>> CuteLayout.parse("(4,(2,2)):(2,(1,8))")(5)

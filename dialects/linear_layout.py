@@ -331,8 +331,8 @@ def _wavefronts_by_digits(
     if powers and element_bytes & (element_bytes - 1) == 0 and _disjoint(columns) and _apart(columns, far):
         if shared.swizzle:
             columns = [shared.swizzle.apply(column) for column in columns]
+        # An element of several words adds its own bits to both ranks alike, so they are left out.
         words = [column * element_bytes // WORD for column in columns]
-        words += [1 << i for i in range((element_bytes // WORD).bit_length() - 1)]  # words within one element
         return count << (rank(words) - rank(word % BANKS for word in words))
     if shared.swizzle or any(mode.stride[0] * element_bytes % WORD for mode in far):
         return None

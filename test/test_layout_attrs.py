@@ -5,13 +5,14 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
-from tesela.dialects.layout import SharedLayout, TVLayout
-from tesela.dialects.layout_attrs import SharedLayoutAttr, TVLayoutAttr, tv_layout_of, with_layout
-from tesela.dialects.parsing import make_context, parse_module, print_module
 from xdsl.dialects.builtin import TensorType, f32
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
+
+from tesela.dialects.layout import SharedLayout, TVLayout
+from tesela.dialects.layout_attrs import SharedLayoutAttr, TVLayoutAttr, tv_layout_of, with_layout
+from tesela.dialects.parsing import make_context, parse_module, print_module
 
 ACC = "thread [4:(0,2), 8:(1,0), 4:(16,0)], value [2:(0,1), 2:(8,0), 8:(0,8)]"
 
