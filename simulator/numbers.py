@@ -25,11 +25,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +158,8 @@ def f32_to_bf16(value: NDArray[np.float32]) -> NDArray[np.uint16]:
     return result
 
 
-def f32_to_f16(value: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Round to nearest even; NaN becomes 0x7fff."""
+def f32_to_f16(value: Array) -> NDArray[np.uint16]:
+    """f32 or f64 to f16. Round to nearest even; NaN becomes 0x7fff."""
     with np.errstate(over="ignore"):
         result = np.ascontiguousarray(value.astype(np.float16)).view(np.uint16)
     nan = np.isnan(value)
