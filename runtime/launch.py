@@ -318,7 +318,7 @@ def _groups(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | No
 
 def simulate(call: Call, addresses: Sequence[int], scalars: Sequence[float], memory: Any) -> Any:
     """Run a call in the simulator over `memory`, in which the arrays were mapped; returns the simulator's RunResult."""
-    from ..simulator.launch import launch
+    from ..simulator import launch
 
     plan = call.variant.plan
     return launch(
