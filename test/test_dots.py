@@ -1,0 +1,121 @@
+"""Kernels with dots, compiled for both ways (wgmma + TMA, mma.sync + cp.async) and run in the simulator against NumPy."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tesela.dialects.diagnostics import TeselaError
+from tesela.runtime.compile import compile
+
+TARGETS = ("sm_90a", "sm_90", "sm_80")
+DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
+
+
+def random(shape, dtype="bf16", seed=0, pad=0):
+    """Values around 1 of the element type; `pad` unused elements after each row."""
+    rng = np.random.default_rng(seed + math.prod(shape))
+    full = (*shape[:-1], shape[-1] + pad)
+    return rng.standard_normal(full).astype(DTYPES[dtype])[..., : shape[-1]]
+
+
+def check(result, lhs, rhs, k):
+    """f32 sums of exact products: the error of k additions."""
+    expected = lhs.astype(np.float64) @ rhs.astype(np.float64)
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, rtol=1e-6 * max(k, 1), atol=2e-6 * max(k, 1))
+
+
+def gemm(tile, a="mk", b="kn", dtype="bf16", attributes="", names="kernel"):
+    """C = A·B in tiles of M×N×K; `a` "mk" or "km", `b` "kn" or "nk": which way round the arrays lie."""
+    bm, bn, bk = tile
+    size = {"m": bm, "n": bn, "k": bk}
+    memref = f"memref<?x?x{dtype}, strided<[?, 1]>>"
+
+    def load(name, array, dims, start):
+        kind = f"tensor<{size[dims[0]]}x{size[dims[1]]}x{dtype}>"
+        at = ", ".join(start[d] for d in dims)
+        return f"%{name} = tile.load %{array}[{at}] : {memref} -> {kind}", kind
+
+    start = {"m": "%m", "n": "%n", "k": "%k"}
+    load_a, kind_a = load("a", "A", a, start)
+    load_b, kind_b = load("b", "B", b, start)
+    turn_a = turn_b = ""
+    lhs, rhs = "%a", "%b"
+    dot_a, dot_b = f"tensor<{bm}x{bk}x{dtype}>", f"tensor<{bk}x{bn}x{dtype}>"
+    if a == "km":
+        turn_a, lhs = f"%at = tile.transpose %a [1, 0] : {kind_a} -> {dot_a}", "%at"
+    if b == "nk":
+        turn_b, rhs = f"%bt = tile.transpose %b [1, 0] : {kind_b} -> {dot_b}", "%bt"
+    shape = {"mk": "[M, K]", "km": "[K, M]", "kn": "[K, N]", "nk": "[N, K]"}
+    acc = f"tensor<{bm}x{bn}xf32>"
+    return f"""
+tile.kernel @gemm(%A: {memref} {shape[a]}, %B: {memref} {shape[b]}, %C: memref<?x?xf32, strided<[?, 1]>> [M, N])
+    dims(%K = K) grid(%bm = M ceildiv {bm}, %bn = N ceildiv {bn}) {attributes} {{
+  %c0 = arith.constant 0 : index
+  %tm = arith.constant {bm} : index
+  %tn = arith.constant {bn} : index
+  %tk = arith.constant {bk} : index
+  %m = arith.muli %bm, %tm : index
+  %n = arith.muli %bn, %tn : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> {acc}
+  %acc = scf.for %k = %c0 to %K step %tk iter_args(%c = %zero) -> ({acc}) {{
+    {load_a}
+    {load_b}
+    {turn_a}
+    {turn_b}
+    %d = tile.dot {lhs}, {rhs}, %c : {dot_a}, {dot_b} -> {acc}
+    scf.yield %d : {acc}
+  }}
+  tile.store %acc, %C[%m, %n] : {acc}, memref<?x?xf32, strided<[?, 1]>>
+}}"""
+
+
+def run_gemm(text, target, sizes, a="mk", b="kn", dtype="bf16", pad=0):
+    m, n, k = sizes
+    lhs, rhs = random((m, k), dtype), random((k, n), dtype, 1)
+    stored_a = random((k, m), dtype, 0, pad) if a == "km" else random((m, k), dtype, 0, pad)
+    stored_b = random((n, k), dtype, 1, pad) if b == "nk" else random((k, n), dtype, 1, pad)
+    lhs = stored_a.T if a == "km" else stored_a
+    rhs = stored_b.T if b == "nk" else stored_b
+    kernel = compile(text, target)
+    check(kernel(stored_a, stored_b, device="sim"), lhs, rhs, k)
+    return kernel
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("a", ["mk", "km"])
+@pytest.mark.parametrize("b", ["kn", "nk"])
+def test_orders(target, a, b):
+    run_gemm(gemm((64, 64, 32), a, b), target, (72, 80, 48), a, b)
+    run_gemm(gemm((64, 64, 32), a, b), target, (70, 67, 35), a, b)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("m", [1, 7, 129])
+@pytest.mark.parametrize("k", [0, 1, 64, 129])
+def test_extents(target, m, k):
+    run_gemm(gemm((64, 64, 64), "mk", "nk"), target, (m, 65, k), "mk", "nk")
+
+
+TILES = [(128, 128, 64), (16, 8, 16), (100, 72, 40), (64, 320, 16), (256, 64, 32), (48, 24, 8), (33, 17, 5), (128, 96, 24), (64, 16, 136)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("order", ["mk kn", "km nk"])
+def test_tiles(target, tile, order):
+    """Tiles that are no multiples of the instructions' extents, several slabs and pieces, K tails; arrays that TMA takes."""
+    a, b = order.split()
+    run_gemm(gemm(tile, a, b), target, (tile[0] + 8, tile[1] + 24, 2 * tile[2] + 8), a, b)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("warps", [1, 2, 4, 8, 16])
+def test_warps(target, warps):
+    attributes = f"attributes {{warps = {warps} : i64}}"
+    run_gemm(gemm((64, 64, 32), "mk", "kn", "f16", attributes), target, (72, 80, 48), "mk", "kn", "f16")
