@@ -119,3 +119,113 @@ def test_tiles(target, tile, order):
 def test_warps(target, warps):
     attributes = f"attributes {{warps = {warps} : i64}}"
     run_gemm(gemm((64, 64, 32), "mk", "kn", "f16", attributes), target, (72, 80, 48), "mk", "kn", "f16")
+
+
+CHAIN = """
+tile.kernel @chain(%Q: memref<?x?x{t}, strided<[?, 1]>> [M, D], %K: memref<?x?x{t}, strided<[?, 1]>> [N, D],
+                   %V: memref<?x?x{t}, strided<[?, 1]>> [N, E], %O: memref<?x?xf32, strided<[?, 1]>> [M, E])
+    dims(%N = N) grid(%bm = M ceildiv {m}, %be = E ceildiv {e}) {{
+  %c0 = arith.constant 0 : index
+  %tm = arith.constant {m} : index
+  %tn = arith.constant {n} : index
+  %te = arith.constant {e} : index
+  %m = arith.muli %bm, %tm : index
+  %e = arith.muli %be, %te : index
+  %f0 = arith.constant 0.0 : f32
+  %half = arith.constant 0.5 : f32
+  %q = tile.load %Q[%m, %c0] : memref<?x?x{t}, strided<[?, 1]>> -> tensor<{m}x{d}x{t}>
+  %zero = tile.full %f0 : f32 -> tensor<{m}x{e}xf32>
+  %acc = scf.for %n = %c0 to %N step %tn iter_args(%o = %zero) -> (tensor<{m}x{e}xf32>) {{
+    %k = tile.load %K[%n, %c0] : memref<?x?x{t}, strided<[?, 1]>> -> tensor<{n}x{d}x{t}>
+    %kt = tile.transpose %k [1, 0] : tensor<{n}x{d}x{t}> -> tensor<{d}x{n}x{t}>
+    %s0 = tile.full %f0 : f32 -> tensor<{m}x{n}xf32>
+    %s = tile.dot %q, %kt, %s0 : tensor<{m}x{d}x{t}>, tensor<{d}x{n}x{t}> -> tensor<{m}x{n}xf32>
+    %h = tile.full %half : f32 -> tensor<{m}x{n}xf32>
+    %r = arith.mulf %s, %h : tensor<{m}x{n}xf32>
+    %p = tile.cast %r : tensor<{m}x{n}xf32> -> tensor<{m}x{n}x{t}>
+    %v = tile.load %V[%n, %e] : memref<?x?x{t}, strided<[?, 1]>> -> tensor<{n}x{e}x{t}>
+    %w = tile.dot %p, %v, %o : tensor<{m}x{n}x{t}>, tensor<{n}x{e}x{t}> -> tensor<{m}x{e}xf32>
+    scf.yield %w : tensor<{m}x{e}xf32>
+  }}
+  tile.store %acc, %O[%m, %e] : tensor<{m}x{e}xf32>, memref<?x?xf32, strided<[?, 1]>>
+}}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("tile", [(64, 64, 64, 64), (128, 48, 32, 72), (16, 24, 40, 8), (72, 36, 16, 20)], ids=str)
+@pytest.mark.parametrize("pad", [0, 1])
+def test_chain(target, tile, pad):
+    """The second dot's left operand is computed from the first's result; the first's is loaded once, before the loop."""
+    m, n, d, e = tile
+    kernel = compile(CHAIN.format(t="bf16", m=m, n=n, d=d, e=e), target)
+    size = (m + 8, 2 * n + 8, d, e + 16)
+    q, k = random((size[0], d), pad=pad), random((size[1], d), seed=1, pad=pad)
+    v = random((size[1], size[3]), seed=2, pad=pad)
+    s = (q.astype(np.float32) @ k.astype(np.float32).T * np.float32(0.5)).astype(ml_dtypes.bfloat16)
+    result = kernel(q, k, v, device="sim")
+    expected = s.astype(np.float64) @ v.astype(np.float64)
+    # One rounding of p to bf16 may go the other way where the f32 sums differ in their last bit.
+    np.testing.assert_allclose(result, expected, rtol=2e-2, atol=2e-2 * math.sqrt(d))
+    assert np.abs(result - expected).mean() < 1e-3 * math.sqrt(d)
+
+
+BATCH = """
+tile.kernel @batch(%A: memref<?x?x?xbf16, strided<[?, ?, 1]>> [B, M, K], %B: memref<?x?x?xbf16, strided<[?, ?, 1]>> [B, N, K],
+                   %C: memref<?x?x?xf32, strided<[?, ?, 1]>> [B, M, N])
+    dims(%K = K) grid(%bb = B ceildiv {b}, %bm = M ceildiv 32, %bn = N ceildiv 24) {{
+  %c0 = arith.constant 0 : index
+  %tb = arith.constant {b} : index
+  %tm = arith.constant 32 : index
+  %tn = arith.constant 24 : index
+  %tk = arith.constant {k} : index
+  %i = arith.muli %bb, %tb : index
+  %m = arith.muli %bm, %tm : index
+  %n = arith.muli %bn, %tn : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> tensor<{b}x32x24xf32>
+  %acc = scf.for %k = %c0 to %K step %tk iter_args(%c = %zero) -> (tensor<{b}x32x24xf32>) {{
+    %a = tile.load %A[%i, %m, %k] : memref<?x?x?xbf16, strided<[?, ?, 1]>> -> tensor<{b}x32x{k}xbf16>
+    %b = tile.load %B[%i, %n, %k] : memref<?x?x?xbf16, strided<[?, ?, 1]>> -> tensor<{b}x24x{k}xbf16>
+    %t = tile.transpose %b [0, 2, 1] : tensor<{b}x24x{k}xbf16> -> tensor<{b}x{k}x24xbf16>
+    %d = tile.dot %a, %t, %c : tensor<{b}x32x{k}xbf16>, tensor<{b}x{k}x24xbf16> -> tensor<{b}x32x24xf32>
+    scf.yield %d : tensor<{b}x32x24xf32>
+  }}
+  tile.store %acc, %C[%i, %m, %n] : tensor<{b}x32x24xf32>, memref<?x?x?xf32, strided<[?, ?, 1]>>
+}}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("b", [1, 2, 3, 8])
+@pytest.mark.parametrize("k", [32, 20])
+def test_batch(target, b, k):
+    kernel = compile(BATCH.format(b=b, k=k), target)
+    lhs, rhs = random((b + 1, 40, 48)), random((b + 1, 32, 48), seed=1)
+    check(kernel(lhs, rhs, device="sim"), lhs, rhs.transpose(0, 2, 1), 48)
+
+
+SLICES = """
+tile.kernel @slices(%A: memref<?x?x?xf16, strided<[?, ?, 1]>> [H, M, K], %B: memref<?x?x?xf16, strided<[?, ?, 1]>> [K, H, N],
+                    %C: memref<?x?x?xf32, strided<[?, ?, 1]>> [H, M, N])
+    dims(%K = K) grid(%h = H, %bm = M ceildiv 64) {
+  %c0 = arith.constant 0 : index
+  %tm = arith.constant 64 : index
+  %tk = arith.constant 32 : index
+  %m = arith.muli %bm, %tm : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+  %acc = scf.for %k = %c0 to %K step %tk iter_args(%c = %zero) -> (tensor<64x64xf32>) {
+    %a = tile.load %A[%h, %m, %k] : memref<?x?x?xf16, strided<[?, ?, 1]>> -> tensor<64x32xf16>
+    %b = tile.load %B[%k, %h, %c0] dims [0, 2] : memref<?x?x?xf16, strided<[?, ?, 1]>> -> tensor<32x64xf16>
+    %d = tile.dot %a, %b, %c : tensor<64x32xf16>, tensor<32x64xf16> -> tensor<64x64xf32>
+    scf.yield %d : tensor<64x64xf32>
+  }
+  tile.store %acc, %C[%h, %m, %c0] : tensor<64x64xf32>, memref<?x?x?xf32, strided<[?, ?, 1]>>
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pad", [0, 3])
+def test_tiles_of_larger_arrays(target, pad):
+    """Arrays of rank 3: one dimension is fixed by the grid, wherever it is."""
+    lhs, rhs = random((3, 70, 40), "f16", 0, pad), random((40, 3, 64), "f16", 1, pad)
+    check(compile(SLICES, target)(lhs, rhs, device="sim"), lhs, rhs.transpose(1, 0, 2), 40)
