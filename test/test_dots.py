@@ -229,3 +229,156 @@ def test_tiles_of_larger_arrays(target, pad):
     """Arrays of rank 3: one dimension is fixed by the grid, wherever it is."""
     lhs, rhs = random((3, 70, 40), "f16", 0, pad), random((40, 3, 64), "f16", 1, pad)
     check(compile(SLICES, target)(lhs, rhs, device="sim"), lhs, rhs.transpose(1, 0, 2), 40)
+
+
+# ---- order of events ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["earliest", "latest", 1, 2, 3])
+def schedule(request, monkeypatch):
+    """Asynchronous operations complete as early or as late as they may, or warps and completions come in random order."""
+    import tesela.simulator
+
+    launch = tesela.simulator.launch
+    options = {"seed": request.param} if isinstance(request.param, int) else {"completion": request.param}
+    monkeypatch.setattr(tesela.simulator, "launch", lambda *args, **kwargs: launch(*args, **kwargs, **options))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pad", [0, 1])
+def test_any_schedule(schedule, target, pad):
+    """Slots are filled again while others could still read them, unless the barriers are right."""
+    run_gemm(gemm((128, 64, 32), "mk", "nk"), target, (136, 64, 160), "mk", "nk", pad=pad)
+
+
+NESTED = """
+tile.kernel @nested(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?xbf16, strided<[?, 1]>> [K, N],
+                    %C: memref<?x?xf32, strided<[?, 1]>> [M, N], %odd: i64)
+    dims(%M = M, %K = K) grid(%bn = N ceildiv 64) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : i64
+  %i0 = arith.constant 0 : i64
+  %c32 = arith.constant 32 : index
+  %c64 = arith.constant 64 : index
+  %n = arith.muli %bn, %c64 : index
+  %f0 = arith.constant 0.0 : f32
+  scf.for %m = %c0 to %M step %c64 {
+    %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+    %acc, %turn = scf.for %k = %c0 to %K step %c32 iter_args(%c = %zero, %t = %odd) -> (tensor<64x64xf32>, i64) {
+      %now = arith.cmpi eq, %t, %i0 : i64
+      %r = scf.if %now -> (tensor<64x64xf32>) {
+        %a = tile.load %A[%m, %k] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<64x32xbf16>
+        %b = tile.load %B[%k, %n] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<32x64xbf16>
+        %d = tile.dot %a, %b, %c : tensor<64x32xbf16>, tensor<32x64xbf16> -> tensor<64x64xf32>
+        scf.yield %d : tensor<64x64xf32>
+      } else {
+        scf.yield %c : tensor<64x64xf32>
+      }
+      %next = arith.subi %c1, %t : i64
+      scf.yield %r, %next : tensor<64x64xf32>, i64
+    }
+    tile.store %acc, %C[%m, %n] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
+  }
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("odd", [0, 1])
+def test_phases_through_loops_and_conditionals(target, odd):
+    """Every second step of K is skipped, so that the phase of a channel depends on the path; three tiles of rows a block."""
+    a, b = random((150, 160)), random((160, 72), seed=1)
+    result = compile(NESTED, target)(a, b, odd=odd, device="sim")
+    kept = [k for k in range(160) if (k // 32) % 2 == odd]
+    check(result, a[:, kept], b[kept], len(kept))
+
+
+WHILE = """
+tile.kernel @until(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?xbf16, strided<[?, 1]>> [K, N],
+                   %C: memref<?x?xf32, strided<[?, 1]>> [M, N])
+    dims(%K = K) grid(%bm = M ceildiv 64, %bn = N ceildiv 64) {
+  %c0 = arith.constant 0 : index
+  %c32 = arith.constant 32 : index
+  %c64 = arith.constant 64 : index
+  %m = arith.muli %bm, %c64 : index
+  %n = arith.muli %bn, %c64 : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+  %end, %acc = scf.while (%k = %c0, %c = %zero) : (index, tensor<64x64xf32>) -> (index, tensor<64x64xf32>) {
+    %more = arith.cmpi slt, %k, %K : index
+    scf.condition(%more) %k, %c : index, tensor<64x64xf32>
+  } do {
+  ^bb0(%k: index, %c: tensor<64x64xf32>):
+    %a = tile.load %A[%m, %k] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<64x32xbf16>
+    %b = tile.load %B[%k, %n] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<32x64xbf16>
+    %d = tile.dot %a, %b, %c : tensor<64x32xbf16>, tensor<32x64xbf16> -> tensor<64x64xf32>
+    %next = arith.addi %k, %c32 : index
+    scf.yield %next, %d : index, tensor<64x64xf32>
+  }
+  tile.store %acc, %C[%m, %n] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("k", [0, 32, 104])
+def test_while(target, k):
+    a, b = random((72, k)), random((k, 64), seed=1)
+    check(compile(WHILE, target)(a, b, device="sim"), a, b, k)
+
+
+ALIAS = """
+tile.kernel @power(%X: memref<?x?xf16, strided<[?, 1]>> [N, N]) dims(%N = N) grid(%g = 1) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  %f0 = arith.constant 0.0 : f32
+  scf.for %i = %c0 to %c3 step %c1 {
+    %x = tile.load %X[%c0, %c0] : memref<?x?xf16, strided<[?, 1]>> -> tensor<64x64xf16>
+    %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+    %d = tile.dot %x, %x, %zero : tensor<64x64xf16>, tensor<64x64xf16> -> tensor<64x64xf32>
+    %h = tile.cast %d : tensor<64x64xf32> -> tensor<64x64xf16>
+    tile.store %h, %X[%c0, %c0] : tensor<64x64xf16>, memref<?x?xf16, strided<[?, 1]>>
+  }
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_loads_keep_their_order_with_stores(schedule, target):
+    """X = X·X three times in place, one operand twice: a load must see the block's own earlier store."""
+    x = np.zeros((64, 64), np.float16)
+    x[np.arange(64), (np.arange(64) * 5 + 3) % 64] = 1.0  # a permutation: its powers are exact
+    wanted = x.astype(np.float64)
+    for _ in range(3):
+        wanted = wanted @ wanted
+    compile(ALIAS, target)(x, device="sim")
+    np.testing.assert_array_equal(x, wanted)
+
+
+MIXED = """
+tile.kernel @mixed(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?xbf16, strided<[?, 1]>> [K, N],
+                   %R: memref<?xf32, strided<[1]>> [M], %C: memref<?x?xf32, strided<[?, 1]>> [M, N])
+    grid(%bm = M ceildiv 64, %bn = N ceildiv 64) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  %m = arith.muli %bm, %c64 : index
+  %n = arith.muli %bn, %c64 : index
+  %f0 = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : bf16
+  %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+  %a = tile.load %A[%m, %c0] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<64x48xbf16>
+  %b = tile.load %B[%c0, %n] else %one : memref<?x?xbf16, strided<[?, 1]>> -> tensor<48x64xbf16>
+  %d = tile.dot %a, %b, %zero : tensor<64x48xbf16>, tensor<48x64xbf16> -> tensor<64x64xf32>
+  %f = tile.cast %a : tensor<64x48xbf16> -> tensor<64x48xf32>
+  %s = tile.reduce sum %f axis 1 : tensor<64x48xf32> -> tensor<64xf32>
+  tile.store %s, %R[%m] : tensor<64xf32>, memref<?xf32, strided<[1]>>
+  tile.store %d, %C[%m, %n] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("k", [48, 40, 7])
+def test_operands_from_registers(schedule, target, k):
+    """One operand is used elsewhere too, the other reads ones past the edges: both pass through registers."""
+    a, b = random((70, k)), random((k, 64), seed=1)
+    sums, result = compile(MIXED, target)(a, b, device="sim")
+    check(result, a, b, k)
+    np.testing.assert_allclose(sums, a.astype(np.float64).sum(1), rtol=1e-5, atol=1e-5)

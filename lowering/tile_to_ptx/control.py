@@ -138,7 +138,7 @@ def _while(ctx: Context, op: scf.WhileOp) -> None:
         _set_counters(ctx, counters, before.args[len(op.arguments) :])
         end = lower_block(ctx, op.before_region.block)
         assert isinstance(end, scf.ConditionOp)
-        handed = [*_values(ctx, end.arguments), *_get_counters(ctx, counters)]
+        handed = [*_values(ctx, end.args), *_get_counters(ctx, counters)]
         ctx.add_op(ptx.ConditionOp.create(operands=[ctx.get(end.condition), *handed]))
     after = Block(arg_types=[value.type for value in handed])
     with ctx.into(after):
