@@ -50,7 +50,8 @@ def facts_of(
     dims: Mapping[str, int],
     overlaps: Sequence[tuple[int, int]],
 ) -> Facts:
-    """The facts of a call. Dimensions of extent 1 have no stride to speak of; an empty array is aligned."""
+    """The facts of a call. Dimensions of extent 1 have no stride to speak of; an empty array counts as unaligned, since no tensor map
+    describes it."""
     aligned = []
     for arg, seen in zip(contract.args, views):
         if isinstance(arg, ArrayArg) and seen is not None and is_aligned(arg, seen):
@@ -68,7 +69,7 @@ def facts_of(
 def is_aligned(arg: ArrayArg, seen: ArrayView) -> bool:
     """Whether base address and all strides that are not stated to be 1 are multiples of ALIGNMENT bytes."""
     if 0 in seen.shape:
-        return True
+        return False
     if seen.address % ALIGNMENT:
         return False
     return all(
