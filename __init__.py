@@ -18,6 +18,8 @@ _EXPORTS = {
     ".frontend.kernel": "kernel function KernelFunction",
     ".frontend.types": "Array Dim DType dims constexpr strides align noalias f16 bf16 f32 f64 i1 i8 i16 i32 i64 index",
     ".frontend.words": _WORDS,
+    ".runtime.compile": "compile",
+    ".runtime.kernel": "Kernel",
     ".dialects.diagnostics": "TeselaError",
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names.split()}
@@ -100,3 +102,5 @@ if TYPE_CHECKING:
         where,
         zeros,
     )
+    from .runtime.compile import compile
+    from .runtime.kernel import Kernel
