@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from ..runtime.kernel import Kernel
 
+__all__ = ["InlineFunction", "KernelFunction", "function", "kernel"]
+
 REQUIRED: Any = inspect.Parameter.empty
 """The default of a parameter that has none."""
 
@@ -85,7 +87,7 @@ class KernelFunction:
         """
         bound: dict[str, Any] = {}
         names = (*self.constants, *self.type_variables)
-        for name, value in values.items():
+        for name in values:
             if name not in names:
                 near = difflib.get_close_matches(name, names, 1)
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
@@ -269,7 +271,7 @@ def _evaluate(function: FunctionType, name: str, text: str) -> Any:
         except ValueError:  # assigned later in the enclosing function
             continue
     try:
-        return eval(text, variables)  # noqa: S307 -- the function's own annotation, in its own scope, as typing does
+        return eval(text, variables)
     except TeselaError as error:
         raise _signature_error(function, name, error.diagnostics[0].message, error.diagnostics[0].hint) from None
     except (NameError, AttributeError, TypeError, SyntaxError, ArrayError, DimExprError) as error:

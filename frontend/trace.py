@@ -16,7 +16,7 @@ import difflib
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -38,10 +38,10 @@ from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
 from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement
+from .kernel import InlineFunction, KernelFunction, Parameter
 from .operations import BUILDERS
 from .source import SourceFunction, read_function
 from .subscripts import array_slice, load_slice, store_slice, subscript
-from .kernel import InlineFunction, KernelFunction, Parameter
 from .types import Array, Dim, DType, i1, index
 from .values import ATTRIBUTES, ArrayRef, Method, Tracing, Undefined, Value, describe, is_number
 from .words import WORDS, Word
@@ -653,7 +653,7 @@ class Tracer:
         )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _array_type(dtype: DType, shape: tuple[int, ...], strides: tuple[int | None, ...]) -> MemRefType:
     return MemRefType(ATTRIBUTES[dtype], shape, StridedLayoutAttr([NoneAttr() if s is None else s for s in strides]))
 
