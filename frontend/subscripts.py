@@ -49,12 +49,12 @@ def load_slice(t: Tracer, place: ArraySlice) -> Value:
     return emit_load(t, place.array, place.starts, place.shape, None, place.dims)
 
 
-def store_slice(t: Tracer, place: ArraySlice, value: Any) -> None:
-    """Store a value, broadcast to the slice's shape, at a place."""
-    stored = store_value(t, place.array, value, None)
+def store_slice(t: Tracer, place: ArraySlice, value: Any, at: ast.AST | None) -> None:
+    """Store a value, broadcast to the slice's shape, at a place; `at` is the value's expression."""
+    stored = store_value(t, place.array, value, at)
     aligned = (1,) * (len(place.shape) - len(stored.shape)) + stored.shape
     if len(aligned) != len(place.shape) or any(have not in (1, want) for have, want in zip(aligned, place.shape)):
-        raise t.error(f"a value of shape {stored.shape} does not broadcast to the slice's shape {place.shape}")
+        raise t.error(f"a value of shape {stored.shape} does not broadcast to the slice's shape {place.shape}", at=at)
     t.b.add(tile.StoreOp.make(t.b.broadcast(stored, place.shape).ssa, place.array.ssa, place.starts, place.dims))
 
 

@@ -174,7 +174,7 @@ class Tracer:
     def _stmt_Assign(self, node: ast.Assign) -> None:
         value = self.eval(node.value)
         for target in node.targets:
-            self.assign(target, value)
+            self.assign(target, value, node.value)
 
     def _stmt_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is None:
@@ -197,10 +197,10 @@ class Tracer:
         place = array_slice(self, target)
         value = self._binary(node, node.op, load_slice(self, place), node.value)
         self.b.node = node
-        store_slice(self, place, value)
+        store_slice(self, place, value, node.value)
 
-    def assign(self, target: ast.AST, value: Any) -> None:
-        """Bind a target of an assignment."""
+    def assign(self, target: ast.AST, value: Any, at: ast.AST | None = None) -> None:
+        """Bind a target of an assignment; `at` is the expression whose value it is."""
         match target:
             case ast.Name(id=name):
                 if isinstance(value, Tracing):
@@ -215,11 +215,11 @@ class Tracer:
                 if len(targets) != len(value):
                     raise self.error(f"{len(value)} values are unpacked into {len(targets)} variables", at=target)
                 for inner, item in zip(targets, value):
-                    self.assign(inner, item)
+                    self.assign(inner, item, at)
             case ast.Subscript():
                 place = array_slice(self, target)
                 self.b.node = target
-                store_slice(self, place, value)
+                store_slice(self, place, value, at)
             case _:
                 raise self.error(f"{ast.unparse(target)} cannot be assigned", "assign to a variable, or to a slice of an array", target)
 
