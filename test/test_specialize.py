@@ -140,10 +140,13 @@ def test_compile_takes_paths_text_and_modules():
 
 def test_compile_takes_what_states_its_module():
     class Function:
-        def module(self):
-            return parse_module(SCALE)
+        def trace(self, N="N"):
+            return parse_module(SCALE.replace("[N]", f"[{N}]"))
 
     assert compile(Function(), kernel="touch").name == "touch"
+    assert compile(Function(), kernel="scale").contract.args[0].shape == ("N",)
+    with pytest.raises(TeselaError, match="BLOCK: only a function has compile-time parameters, but a str was given"):
+        compile(SCALE, kernel="touch", BLOCK=3)
 
 
 @pytest.mark.parametrize(
