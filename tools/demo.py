@@ -92,18 +92,13 @@ def chosen_instructions(variant: Variant) -> list[str]:
     found: dict[str, Counter[str]] = {}
     for entry in variant.program().entries:
         for instr in entry.body:
-            if isinstance(instr, Instr):
+            if isinstance(instr, Instr) and not instr.opcode.startswith("ld.param"):
                 found.setdefault(lookup(instr.opcode).unit, Counter())[instr.opcode] += 1
     return [
         f"{unit}: " + ", ".join(f"{count}× {opcode}" for opcode, count in found[unit].most_common(4))
         for unit in SHOWN_UNITS
-        if unit in found and unit_matters(unit, found[unit])
+        if unit in found
     ]
-
-
-def unit_matters(unit: str, opcodes: Counter[str]) -> bool:
-    """Whether a unit's instructions are more than the loading of parameters."""
-    return any(not opcode.startswith("ld.param") for opcode in opcodes)
 
 
 def load_python(name: str) -> Any:
