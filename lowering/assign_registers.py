@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -69,12 +70,12 @@ Span = tuple[int, int]
 class AssignRegisters(Pass):
     """Name the registers of every kernel of a module; see the module's docstring."""
 
-    name = "assign-registers"
+    name: ClassVar[str] = "assign-registers"
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
-        for op in module.body.block.ops:
-            if isinstance(op, KernelOp):
-                assign_registers(op)
+        for kernel in module.body.block.ops:
+            if isinstance(kernel, KernelOp):
+                assign_registers(kernel)
 
 
 def assign_registers(kernel: KernelOp) -> None:
