@@ -57,7 +57,7 @@ ptx.kernel @loops target sm_80 threads 64 shared 0 {
   // CHECK: setp.lt.s32 [[W:%p[0-9]+]], [[S]], 4;
   // CHECK: @![[W]] bra $END2;
   // CHECK: add.s32 [[S]], [[S]], 1;
-  // CHECK-NEXT: bra $LOOP2;
+  // CHECK: bra $LOOP2;
   // CHECK-NEXT: $END2:
   %w = ptx.while carried(%a = %r : !ptx.reg<b32>) {
     %c = ptx.inst "setp.lt.s32" %a, %four : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<pred>
