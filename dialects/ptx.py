@@ -56,8 +56,9 @@ from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, IsTerminator, NoTerminator, Pure, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from .diagnostics import Emitter
 from .launch_plan import LaunchPlan
-from .ptx_isa import CLASS_BITS, Operand, lookup
+from .ptx_isa import CLASS_BITS, SPECIAL_REGISTERS, TABLE, Operand, lookup
 from .target import get_target
 
 
@@ -397,6 +398,13 @@ class SpecialOp(IRDLOperation):
     @staticmethod
     def make(register: str) -> SpecialOp:
         return SpecialOp.create(result_types=[reg("b32")], properties={"register": _string(register)})
+
+    def verify_(self) -> None:
+        name = self.register.data
+        if name not in SPECIAL_REGISTERS:
+            raise VerifyException(f"there is no special register '{name}'")
+        if self.res.type != reg(SPECIAL_REGISTERS[name]):
+            raise VerifyException(f"'{name}' is {reg(SPECIAL_REGISTERS[name])}, found {self.res.type}")
 
 
 @irdl_op_definition
@@ -829,6 +837,11 @@ class KernelOp(IRDLOperation):
             raise VerifyException(f"threads must be a positive multiple of 32 up to 1024, found {threads}")
         if not 0 <= shared <= target.max_shared_bytes:
             raise VerifyException(f"{shared} bytes of shared memory, {target.name} has {target.max_shared_bytes} a block")
+        emitter = Emitter()
+        for op in self.body.walk():
+            if isinstance(op, InstOp) and (row := TABLE.get(op.opcode.data)) is not None and not row.supports(target.name):
+                emitter.error(op, f"'{op.name}': {row.opcode} needs {row.since}, the kernel's target is {target.name}")
+        emitter.raise_if_errors()
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
