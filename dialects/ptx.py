@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from xdsl.dialects.builtin import (
     I64,
@@ -92,7 +92,7 @@ class RegType(Data[tuple[str, int]], TypeAttribute):
         printer.print_string(f"<{self.cls}>" if self.count == 1 else f"<{self.cls} x {self.count}>")
 
 
-@lru_cache(maxsize=None)
+@cache
 def reg(cls: str, count: int = 1) -> RegType:
     """The interned type of `count` registers of class `cls`."""
     return RegType((cls, count))
@@ -305,7 +305,7 @@ class InstOp(IRDLOperation):
 Form = tuple[Operand, ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def split_form(form: Form) -> tuple[tuple[Operand, ...], tuple[Operand, ...], int]:
     """A row's operand form as an op has it: results ('d' and 'io'), register operands ('s', 'r', 'io', 'addr', and 'tma' as two: a map's address, b64,
     and its coordinates, b32), and the number of immediates ('imm', 'special', 'sym', 'label')."""
@@ -327,7 +327,7 @@ def _classes(operand: Operand) -> tuple[str, ...]:
     return ("b32", "b64") if operand.cls in ("shared", "cluster") else ("b64",)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _match(opcode: str, results: tuple, sources: tuple, imms: int) -> tuple[Form, int] | None:
     """The first form of `opcode` that takes registers of these (class, count)s, and the number of instructions."""
     for form in lookup(opcode).forms:
@@ -355,7 +355,7 @@ def _imm(value: int | str) -> Attribute:
     return StringAttr(value) if isinstance(value, str) else IntegerAttr(value, i64)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _segments(args: int, guard: bool, init: int) -> DenseArrayBase:
     return DenseArrayBase.from_list(i32, [args, int(guard), init])
 
@@ -539,7 +539,7 @@ class ConditionOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> ConditionOp:
-        condition = parser.parse_operand()
+        condition = parser.resolve_operand(parser.parse_unresolved_operand(), reg("pred"))
         args: list[SSAValue] = []
         if parser.parse_optional_punctuation("(") is not None:
             unresolved = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)

@@ -70,7 +70,7 @@ TARGETS: dict[str, Target] = {
 def get_target(name: str) -> Target:
     """The target of that name; TeselaError that lists the known ones otherwise."""
     if (target := TARGETS.get(name)) is None:
-        near = difflib.get_close_matches(name, TARGETS, 1)
+        near = difflib.get_close_matches(name, TARGETS, 1, cutoff=0.8)
         hint = f"did you mean {near[0]}? " if near else ""
         raise TeselaError.at(None, f"unknown target '{name}'", f"{hint}known targets: {', '.join(TARGETS)}")
     return target

@@ -44,6 +44,8 @@ def _verify_own(op: Operation, emitter: Emitter, escaping: set[Operation]) -> No
     try:
         op.verify_()
     except TeselaError as error:
+        for diagnostic in error.diagnostics:
+            diagnostic.location = diagnostic.location or nearest_location(op)
         emitter.diagnostics += error.diagnostics
     except VerifyException as error:
         # The isolation trait prints the whole inner operation; the dominance check has said the same at its place.

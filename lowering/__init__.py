@@ -1,0 +1,19 @@
+"""Lowering: from tiles with layouts to PTX. `pipeline.py` is the whole compiler on one screen."""
+
+from __future__ import annotations
+
+from ..passes import PassEntry, add_passes
+
+add_passes(
+    {
+        "tile-to-ptx": PassEntry(
+            "tesela.lowering.tile_to_ptx.kernel:TileToPtx", "lower tile kernels with layouts to register vectors"
+        ),
+        "assign-registers": PassEntry(
+            "tesela.lowering.assign_registers:AssignRegisters", "name the registers of ptx kernels"
+        ),
+        "check-registers": PassEntry(
+            "tesela.lowering.check_registers:CheckRegisters", "prove that every use reads the register that holds its value"
+        ),
+    }
+)

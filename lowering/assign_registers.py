@@ -34,11 +34,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.passes import ModulePass
 
 from ..dialects.diagnostics import TeselaError
 from ..dialects.ptx import (
@@ -58,6 +57,7 @@ from ..dialects.ptx import (
     reg,
     split_form,
 )
+from ..passes.base import Pass, PassContext
 
 PREFIX = {"b32": "%r", "b64": "%rd", "b16": "%h", "pred": "%p"}
 """How register names of each class begin; a number follows."""
@@ -66,13 +66,14 @@ Atoms = tuple[int, ...]
 Span = tuple[int, int]
 
 
-class AssignRegisters(ModulePass):
+@dataclass
+class AssignRegisters(Pass):
     """Name the registers of every kernel of a module; see the module's docstring."""
 
-    name = "assign-registers"
+    name: ClassVar[str] = "assign-registers"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for kernel in op.body.block.ops:
+    def run(self, module: ModuleOp, context: PassContext) -> None:
+        for kernel in module.body.block.ops:
             if isinstance(kernel, KernelOp):
                 assign_registers(kernel)
 

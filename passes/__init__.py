@@ -32,13 +32,17 @@ PASSES: dict[str, PassEntry] = {
     ),
     "infer-layouts": PassEntry("tesela.passes.infer_layouts:InferLayouts", "give every tile and buffer a layout"),
     "alloc-shared": PassEntry("tesela.passes.alloc_shared:AllocShared", "place channels and mbarriers in shared memory"),
-    "tile-to-ptx": PassEntry("tesela.lowering.tile_to_ptx.kernel:TileToPtx", "lower tile kernels with layouts to register vectors"),
-    "assign-registers": PassEntry("tesela.lowering.assign_registers:AssignRegisters", "name the registers of ptx kernels"),
     "canonicalize": PassEntry("tesela.passes.canonicalize:Canonicalize", "fold constants and simplify operations"),
     "cse": PassEntry("tesela.passes.cse:EliminateCommonSubexpressions", "merge equal operations without effects"),
     "dce": PassEntry("tesela.passes.dce:EliminateDeadCode", "erase operations whose results nobody uses"),
     "verify": PassEntry("tesela.passes.verify:Verify", "check every operation's rules and dominance; change nothing"),
 }
+
+
+def add_passes(entries: dict[str, PassEntry]) -> None:
+    """Adds the passes of a layer to the right, which names its own when it is imported."""
+    PASSES.update(entries)
+
 
 PIPELINE_NAME = "<pipeline>"
 """The file name under which diagnostics show the text of a pipeline."""

@@ -30,10 +30,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, MemRefType, NoneAttr, StridedLayoutAttr, TensorType
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    MemRefType,
+    NoneAttr,
+    StridedLayoutAttr,
+    TensorType,
+)
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from ..dialects import async_copy, tile
@@ -416,6 +424,7 @@ def choose_put(
     """
     inner = contiguous_dim(put)
     of = put.tile_dims()
+    align = _known_align(put, align)
     start = divisor(put.indices[of[inner]]) * OPERAND_BYTES if inner is not None else 1
     width = copy_bytes(put, layout, divisor, align)
     if target.has_tma:
@@ -456,12 +465,21 @@ def copy_bytes(
     inner = contiguous_dim(put)
     if inner is None:
         return OPERAND_BYTES
+    align = _known_align(put, align)
     start = divisor(put.indices[put.tile_dims()[inner]]) * OPERAND_BYTES
     width = 16
     tile_row = put.channel.type.shape[inner] * OPERAND_BYTES
     while width > OPERAND_BYTES and any(n % width for n in (align, start, tile_row, layout.contiguous(inner) * OPERAND_BYTES)):
         width //= 2
     return width
+
+
+def _known_align(put: async_copy.PutOp, align: int) -> int:
+    """`align`, and what divides the strides that the array's type states."""
+    for stride in static_strides(put.array.type):
+        if stride is not None and stride != 1:
+            align = gcd(align, stride * OPERAND_BYTES)
+    return align
 
 
 def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | None:
@@ -472,16 +490,16 @@ def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | None:
         assert parent is not None, "a put stands in a kernel"
         kernel = parent
     for op in kernel.walk():
-        if isinstance(op, tile.StoreOp) and _may_alias(kernel, op.array, put.array) and _may_precede(op, put):
+        if isinstance(op, tile.StoreOp) and may_alias(kernel, op.array, put.array) and may_precede(op, put):
             return op
     return None
 
 
-def _may_alias(kernel: tile.KernelOp, a: SSAValue, b: SSAValue) -> bool:
+def may_alias(kernel: tile.KernelOp, a: SSAValue, b: SSAValue) -> bool:
     return a is b or not any(kernel.arg_attr(kernel.args.index(array), "noalias") is not None for array in (a, b))
 
 
-def _may_precede(first: Operation, second: Operation) -> bool:
+def may_precede(first: Operation, second: Operation) -> bool:
     """Whether `first` may be executed before `second`: it stands before it, or a loop round both comes back."""
     chain: dict[Operation, Operation] = {}  # each op round `first` -> the op in it that holds `first`
     op: Operation | None = first

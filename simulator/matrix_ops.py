@@ -111,8 +111,9 @@ def mma(form: Form) -> Action:
     def matrix(raw: Array, bits: int, order: Array, sel: Selection) -> Array:
         """Registers [n * registers, threads] -> [n, warps, elements of the matrix]."""
         grid = sel.lanes.spread(np.broadcast_to(raw, (raw.shape[0], sel.count)))
-        if raw.shape[0] % count:
-            grid = np.concatenate([grid] * count)
+        rows = count * order.size * bits // 1024
+        if raw.shape[0] < rows:  # one operand for all n, or one value for all registers
+            grid = np.concatenate([grid] * (rows // raw.shape[0]))
         grid = grid.reshape(count, -1, *grid.shape[1:])  # [n, registers, warps, 32]
         elements = split(np.moveaxis(grid, 1, 0), bits)  # [elements, n, warps, 32]
         flat = np.moveaxis(elements, 0, 2).reshape(count, elements.shape[2], -1)

@@ -6,10 +6,12 @@ import doctest
 import importlib
 from itertools import product
 from math import prod
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
 from tesela.dialects.layout import (
     LayoutError,
     Mode,
@@ -18,6 +20,7 @@ from tesela.dialects.layout import (
     TVLayout,
     common_vector,
     conversion_scope,
+    draw_text,
     split_modes,
     sumset,
 )
@@ -26,13 +29,19 @@ check = settings(deadline=None, max_examples=60)
 thorough = settings(deadline=None, max_examples=300)
 
 EXTENTS = st.sampled_from([1, 2, 2, 3, 4, 5, 8])
-MODULES = ["layout", "tv_layout", "shared_layout"]
+MODULES = ["layout", "tv_layout", "shared_layout", "linear_layout", "cute"]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_example_in_the_documentation_runs(name: str) -> None:
     results = doctest.testmod(importlib.import_module(f"tesela.dialects.{name}"))
     assert results.failed == 0 and results.attempted > 0
+
+
+def test_the_examples_of_the_page_run() -> None:
+    page = Path(__file__).parents[1] / "docs" / "layouts.md"
+    results = doctest.testfile(str(page), module_relative=False)
+    assert results.failed == 0 and results.attempted > 20
 
 
 def modes(rank: int, max_size: int = 3) -> st.SearchStrategy[tuple[Mode, ...]]:
@@ -512,6 +521,10 @@ def test_tma_form_lists_boxes_that_tile_the_buffer() -> None:
     assert form is not None and form.box == (256, 64)
     starts = sorted(layout.offset(at) for at in form.starts)
     assert starts == [i * prod(form.box) for i in range(4)]
+    batch = SharedLayout.tma((2, 512, 64), 2, 128, (2, 1, 0))
+    form = batch.tma_form(2)
+    assert form is not None and form.box == (1, 256, 64)  # a box of both matrices would leave gaps
+    assert sorted(batch.offset(at) for at in form.starts) == [i * prod(form.box) for i in range(4)]
     dense = SharedLayout.row_major((8, 3, 40)).tma_form(2)
     assert dense is not None and dense.box == (8, 3, 40) and dense.swizzle_bytes == 0
     assert SharedLayout.row_major((8, 3, 41)).tma_form(2) is None  # 82 bytes are no whole 16-byte units
@@ -532,3 +545,14 @@ def test_common_vector_respects_both_sides() -> None:
     assert common_vector(registers, SharedLayout.tma((64, 64), 2, 128, (1, 0))) == (1, 8)
     assert common_vector(registers, SharedLayout.row_major((64, 64), pad=4)) == (1, 4)
     assert common_vector(registers, SharedLayout.row_major((64, 64), order=(0, 1))) == (0, 1)
+
+
+# ---- pictures ----------------------------------------------------------------------------------------------------
+
+
+def test_draw_text_shows_holders_padding_and_planes() -> None:
+    layout = TVLayout.parse("thread [2:(0,0,1), 2:(0,0,0)], value [2:(1,0,0)]")
+    assert draw_text(layout, (2, 1, 3)).splitlines() == ["[0, :, :]", "0:0*  1:0*  -", "[1, :, :]", "0:1*  1:1*  -"]
+    assert draw_text(TVLayout.parse("thread [32:()], value []"), ()) == "0:0*"
+    with pytest.raises(LayoutError, match="2 dimensions, the layout has 3"):
+        draw_text(layout, (2, 2))

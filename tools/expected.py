@@ -4,17 +4,10 @@
     // expected-error@+1 {{operand is used with type f32, ...}}
     %1 = arith.addi %a, %f : i32
 
-<<<<<<< HEAD
 `expected-error`, `expected-warning` and `expected-note` name the severity, `@+N` and `@-N` a line relative to the
 comment's, `@unknown` a diagnostic without a place. The text in braces is the whole message (its first line), in which
 `...` stands for anything. Every diagnostic must be expected, and every expectation met, exactly once. `expected-hint`
 checks the hint of a diagnostic on that line; hints need not be stated.
-=======
-`expected-error`, `expected-warning` and `expected-note` name the severity, `@+N` and `@-N` a line relative to the comment's,
-`@unknown` a diagnostic without a place. The text in braces is the whole message (its first line), in which `...` stands for
-anything. Every diagnostic must be expected, and every expectation met, exactly once. `expected-hint` checks the hint of a
-diagnostic on that line; hints need not be stated.
->>>>>>> dot
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from .. import lowering  # noqa: F401 -- adds its passes to the table
 from ..dialects.diagnostics import Diagnostic, TeselaError, render, source_text
 from ..passes import PASSES, PIPELINE_NAME, get_pass, parse_pipeline, pass_options
 from .driver import Streams, guarded, parse_arguments, read_input, write_output

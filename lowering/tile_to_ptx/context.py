@@ -23,23 +23,24 @@ from xdsl.dialects.builtin import (
     Float32Type,
     Float64Type,
     IndexType,
-    IntegerAttr,
     IntegerType,
     MemRefType,
-    NoneAttr,
-    StridedLayoutAttr,
     TensorType,
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from ...dialects import ptx, tile
 from ...dialects.diagnostics import TeselaError
+from ...dialects.dim_expr import DimExpr
 from ...dialects.launch_plan import Param, Requirement, TensorMapSpec
 from ...dialects.layout import TVLayout
 from ...dialects.layout_attrs import TVLayoutAttr
 from ...dialects.ptx import RegType, reg
+from ...dialects.ptx_isa import lookup
 from ...dialects.target import Target
+from ...passes.access import argument_align
 from ...passes.divisibility import Divisibility
+from ...passes.dot_rules import static_strides
 
 OpT = TypeVar("OpT", bound=Operation)
 HANDLERS: dict[type[Operation], Callable[[Any, Any], None]] = {}
@@ -69,11 +70,6 @@ def element_bits(kind: Attribute) -> int:
             return kind.width.data
         case _:
             raise TypeError(f"no element type: {kind}")
-
-
-def memory_bytes(kind: Attribute) -> int:
-    """Bytes of an element in memory; i1 takes one."""
-    return max(1, element_bits(kind) // 8)
 
 
 def scalar_class(kind: Attribute) -> str:
@@ -115,9 +111,12 @@ class Context:
         self._constants: dict[tuple[int, str], SSAValue] = {}
         self._known: dict[SSAValue, int] = {}
         self._once: dict[Any, Any] = {}
+        self._static: set[SSAValue] = set()
         self._at_prologue = False
+        self._scopes: list[dict[Any, SSAValue]] = [{}, {}]  # of the prologue, of the blocks round the insertion point
         self._arguments: dict[SSAValue, int] = {value: i for i, value in enumerate(kernel.args)}
         self.unsynchronised: dict[SSAValue, str] = {}  # array -> 'r', 'w' or 'rw' since the last barrier
+        self.counters: dict[tuple[SSAValue, str], SSAValue] = {}  # (channel, 'put' or 'get') -> position; control carries them
 
     # ---- values -------------------------------------------------------------------------------------------------
 
@@ -168,9 +167,18 @@ class Context:
         negated: bool = False,
         init: Sequence[SSAValue] = (),
     ) -> Any:
-        """Adds a `ptx.inst`; gives its result, or the tuple of its results if it has not exactly one."""
+        """Adds a `ptx.inst`; gives its result, or the tuple of its results if it has not exactly one. A scalar computation that the block
+        (or one round it) has made before is not made again."""
+        key = None
+        if len(results) == 1 and results[0].count == 1 and guard is None and not lookup(opcode).effects:
+            key = (opcode, tuple(args), tuple(imms))
+            for scope in self._scopes if not self._at_prologue else self._scopes[:1]:
+                if key in scope:
+                    return scope[key]
         op = ptx.InstOp.make(opcode, args, results, imms, offsets, guard, negated, init)
         self.add_op(op)
+        if key is not None:
+            self._scopes[0 if self._at_prologue else -1][key] = op.results[0]
         return op.results[0] if len(results) == 1 else tuple(op.results)
 
     def const(self, value: int, cls: str = "b32") -> SSAValue:
@@ -231,10 +239,12 @@ class Context:
         """Ops added inside go to the end of `block`."""
         before, self.block = self.block, block
         at_prologue, self._at_prologue = self._at_prologue, False
+        self._scopes.append({})
         try:
             yield
         finally:
             self.block = before
+            self._scopes.pop()
             self._at_prologue = at_prologue
 
     # ---- integer arithmetic on one register, folding what is known ----------------------------------------------
@@ -513,17 +523,8 @@ class Context:
 
     def static_stride(self, array: SSAValue, dim: int) -> int | None:
         """The array's stride along `dim` in elements, where its type states it."""
-        kind = array.type
-        assert isinstance(kind, MemRefType)
-        if isinstance(kind.layout, StridedLayoutAttr):
-            entry = kind.layout.strides.data[dim]
-            return None if isinstance(entry, NoneAttr) else entry.data
-        stride = 1
-        for extent in reversed(kind.get_shape()[dim + 1 :]):
-            if extent < 0:
-                return None
-            stride *= extent
-        return stride
+        assert isinstance(array.type, MemRefType)
+        return static_strides(array.type)[dim]
 
     def stride(self, array: SSAValue, dim: int) -> SSAValue:
         """The array's stride along `dim` in elements, b64."""
@@ -538,11 +539,15 @@ class Context:
         expr = self.kernel.shape_exprs(self._arguments[array])[dim]
         return self.dim_expr(expr)
 
-    def dim_expr(self, expr: tile.DimExpr) -> SSAValue:
+    def shape_of_array(self, array: SSAValue) -> tuple[DimExpr, ...]:
+        """The array's stated shape."""
+        return self.kernel.shape_exprs(self._arguments[array]) or ()
+
+    def dim_expr(self, expr: DimExpr) -> SSAValue:
         """The value of a dimension expression, b64, computed once."""
         return self.once(("dim", str(expr)), lambda: self._dim_expr(expr))
 
-    def _dim_expr(self, expr: tile.DimExpr) -> SSAValue:
+    def _dim_expr(self, expr: DimExpr) -> SSAValue:
         if expr.op == "int":
             return self.const(int(expr.value), "b64")
         if expr.op == "sym":
@@ -567,19 +572,9 @@ class Context:
             case _:
                 return self.inst("rem.s64", [left, right], [reg("b64")])
 
-    def extent_divisor(self, array: SSAValue, dim: int) -> int:
-        """A number that divides the array's extent along `dim`, as far as the contract states it."""
-        expr = self.kernel.shape_exprs(self._arguments[array])[dim]
-        if expr.op == "int":
-            return int(expr.value) or 1 << 40
-        return self.kernel.divisor(str(expr.value)) if expr.op == "sym" else 1
-
     def stride_align(self, array: SSAValue) -> int:
         """Bytes that the array's base address, and every stride but unit ones, are multiples of."""
-        stated = self.kernel.arg_attr(self._arguments[array], "align")
-        if isinstance(stated, IntegerAttr):
-            return stated.value.data
-        return memory_bytes(array.type.element_type)
+        return argument_align(self.kernel, array)
 
     def tensormap(self, array: SSAValue, spec: TensorMapSpec) -> SSAValue:
         """The generic address of a tensor map over `array`, which becomes a parameter."""
@@ -617,7 +612,17 @@ class Context:
             self.add_op(op)
             return op.res
 
-        return self.once(("shared", offset), make)
+        return self.once_static(("shared", offset), make)
+
+    def once_static(self, key: Any, make: Callable[[], SSAValue]) -> SSAValue:
+        """As `once`; and `is_static` knows the value."""
+        result = self.once(key, make)
+        self._static.add(result)
+        return result
+
+    def is_static(self, value: SSAValue) -> bool:
+        """Whether the value was computed in the prologue from constant addresses, so that what follows from it can be, too."""
+        return value in self._static
 
     def require(self, requirement: Requirement) -> None:
         """What the launcher must check before it takes this variant."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from ...dialects import ptx, tile
+from ...dialects import async_copy, ptx, tile
 from .context import HANDLERS, Context, lowers
 
 
@@ -49,21 +49,45 @@ def _values(ctx: Context, values: Sequence[SSAValue]) -> list[SSAValue]:
     return [ctx.get(value) for value in values]
 
 
+def _counted(ctx: Context, *regions: Region) -> list[tuple[SSAValue, str]]:
+    """The counters of channels that ops inside advance: carried like the values that the program itself carries."""
+    found: dict[tuple[SSAValue, str], None] = {}
+    for region in regions:
+        for op in region.walk():
+            if isinstance(op, async_copy.PutOp | async_copy.WriteOp):
+                found[(op.channel, "put")] = None
+            elif isinstance(op, async_copy.GetOp):
+                found[(op.channel, "get")] = None
+    return [key for key in found if key in ctx.counters]
+
+
+def _set_counters(ctx: Context, keys: Sequence[tuple[SSAValue, str]], values: Sequence[SSAValue]) -> None:
+    ctx.counters.update(zip(keys, values, strict=True))
+
+
+def _get_counters(ctx: Context, keys: Sequence[tuple[SSAValue, str]]) -> list[SSAValue]:
+    return [ctx.counters[key] for key in keys]
+
+
 @lowers(scf.ForOp)
 def _for(ctx: Context, op: scf.ForOp) -> None:
     lower, upper, step = (ctx.get(value) for value in (op.lb, op.ub, op.step))
     if (known := ctx.known(step)) is not None and known <= 0:
         raise ctx.error(op, f"the loop's step is {known}", "a step must be positive")
     _merge(ctx, _accesses(op.body))  # what the previous trip did
+    counters, n = _counted(ctx, op.body), len(op.results)
 
     def body(counter: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        for argument, value in zip(op.body.block.args, [counter, *carried]):
+        for argument, value in zip(op.body.block.args, [counter, *carried[:n]], strict=True):
             ctx.set(argument, value)
+        _set_counters(ctx, counters, carried[n:])
         end = lower_block(ctx, op.body.block)
-        return _values(ctx, end.operands)
+        return [*_values(ctx, end.operands), *_get_counters(ctx, counters)]
 
     location = op.location
-    results = ctx.for_(lower, upper, step, _values(ctx, op.iter_args), body)
+    init = [*_values(ctx, op.iter_args), *_get_counters(ctx, counters)]
+    results = ctx.for_(lower, upper, step, init, body)
+    _set_counters(ctx, counters, results[n:])
     ctx.location = location
     _merge(ctx, _accesses(op.body))
     for value, registers in zip(op.results, results):
@@ -75,14 +99,18 @@ def _if(ctx: Context, op: scf.IfOp) -> None:
     before = dict(ctx.unsynchronised)
     after: list[dict[SSAValue, str]] = []
 
+    counters, n = _counted(ctx, op.true_region, op.false_region), len(op.results)
+    counts = _get_counters(ctx, counters)
+
     def fill(region: Region) -> list[SSAValue]:
         ctx.unsynchronised = dict(before)
+        _set_counters(ctx, counters, counts)
         end = lower_block(ctx, region.block) if region.blocks else None
         after.append(ctx.unsynchronised)
-        return _values(ctx, end.operands) if end is not None else []
+        return [*(_values(ctx, end.operands) if end is not None else ()), *_get_counters(ctx, counters)]
 
-    kinds = [ctx.registers_of(value.type) for value in op.results]
-    has_else = bool(op.false_region.blocks)
+    kinds = [*(ctx.registers_of(value.type) for value in op.results), *(value.type for value in counts)]
+    has_else = bool(op.false_region.blocks) or bool(counters)
     results = ctx.if_(
         ctx.get(op.cond),
         lambda: fill(op.true_region),
@@ -92,6 +120,7 @@ def _if(ctx: Context, op: scf.IfOp) -> None:
     ctx.unsynchronised = {}
     for state in after if has_else else [*after, before]:
         _merge(ctx, state)
+    _set_counters(ctx, counters, results[n:])
     for value, registers in zip(op.results, results):
         ctx.set(value, registers)
 
@@ -100,23 +129,27 @@ def _if(ctx: Context, op: scf.IfOp) -> None:
 def _while(ctx: Context, op: scf.WhileOp) -> None:
     _merge(ctx, _accesses(op.before_region))
     _merge(ctx, _accesses(op.after_region))
-    init = _values(ctx, op.arguments)
+    counters = _counted(ctx, op.before_region, op.after_region)
+    init = [*_values(ctx, op.arguments), *_get_counters(ctx, counters)]
     before = Block(arg_types=[value.type for value in init])
     with ctx.into(before):
         for argument, value in zip(op.before_region.block.args, before.args):
             ctx.set(argument, value)
+        _set_counters(ctx, counters, before.args[len(op.arguments) :])
         end = lower_block(ctx, op.before_region.block)
         assert isinstance(end, scf.ConditionOp)
-        handed = _values(ctx, end.arguments)
+        handed = [*_values(ctx, end.args), *_get_counters(ctx, counters)]
         ctx.add_op(ptx.ConditionOp.create(operands=[ctx.get(end.condition), *handed]))
     after = Block(arg_types=[value.type for value in handed])
     with ctx.into(after):
         for argument, value in zip(op.after_region.block.args, after.args):
             ctx.set(argument, value)
+        _set_counters(ctx, counters, after.args[len(op.results) :])
         last = lower_block(ctx, op.after_region.block)
-        ctx.add_op(ptx.YieldOp.create(operands=_values(ctx, last.operands)))
+        ctx.add_op(ptx.YieldOp.create(operands=[*_values(ctx, last.operands), *_get_counters(ctx, counters)]))
     loop = ptx.WhileOp.make(init, [value.type for value in handed], Region(before), Region(after))
     ctx.add_op(loop)
+    _set_counters(ctx, counters, loop.results[len(op.results) :])
     _merge(ctx, _accesses(op.before_region))
     _merge(ctx, _accesses(op.after_region))
     for value, registers in zip(op.results, loop.results):

@@ -25,7 +25,18 @@ from ...dialects import tile
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type
 from .context import Context, element_bits, lowers
-from .elements import check_lowered, constant, convert, from_f32, from_int, halves, is_float, pack_halves, to_f32, to_int
+from .elements import (
+    check_lowered,
+    constant,
+    convert,
+    from_f32,
+    from_int,
+    halves,
+    is_float,
+    pack_halves,
+    to_f32,
+    to_int,
+)
 
 LOG2_E = 0x3FB8AA3B  # f32(log2 e)
 LN_2 = 0x3F317218  # f32(ln 2)

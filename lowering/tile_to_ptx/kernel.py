@@ -15,11 +15,14 @@ from xdsl.ir import Region
 
 from ...dialects import ptx, tile
 from ...dialects.diagnostics import TeselaError
+from ...dialects.dim_expr import DimExpr
 from ...dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, ScalarArg
 from ...dialects.ptx import reg
 from ...dialects.target import Target
+from ...passes.access import memory_bytes
 from ...passes.base import Pass, PassContext
-from .context import Context, memory_bytes, scalar_class
+from . import channels, dots, elementwise, memory, reduce, shapes  # noqa: F401 -- they register their handlers
+from .context import Context, scalar_class
 from .control import lower_block
 
 DEFAULT_WARPS = 4
@@ -58,10 +61,10 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
         if not isinstance(argument.type, MemRefType):
             ctx.set(argument, _scalar_argument(ctx, name, argument.type))
     for symbol, argument in zip(kernel.dims.data, kernel.dim_args):
-        ctx.set(argument, ctx.dim_expr(tile.DimExpr("sym", symbol.data)))
+        ctx.set(argument, ctx.dim_expr(DimExpr("sym", symbol.data)))
     for axis, argument in zip("xyz", kernel.grid_args):
         block_id = ctx.special(f"%ctaid.{axis}")
-        ctx.set(argument, ctx.once(("grid", axis), lambda: ctx.widen(block_id)))
+        ctx.set(argument, ctx.once(("grid", axis), lambda block_id=block_id: ctx.widen(block_id)))
     lower_block(ctx, kernel.body.block)
 
     entry = ctx.entry

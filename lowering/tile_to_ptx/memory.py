@@ -24,7 +24,8 @@ from xdsl.ir import Attribute, SSAValue
 from ...dialects import tile
 from ...dialects.layout import TVLayout
 from ...dialects.ptx import reg
-from .context import Context, element_bits, lowers, memory_bytes
+from ...passes.access import memory_bytes, vector_access
+from .context import Context, element_bits, lowers
 from .elements import check_lowered, halves, pack_halves
 
 
@@ -39,34 +40,6 @@ class Access:
     inside: SSAValue | None
 
 
-def vector_width(
-    ctx: Context, array: SSAValue, indices: tuple[SSAValue, ...], dims: tuple[int, ...], layout: TVLayout, extents: tuple[int, ...]
-) -> int:
-    """How many consecutive elements one access may move: a power of two, at most 16 bytes."""
-    kind = array.type
-    assert isinstance(kind, MemRefType)
-    size = memory_bytes(kind.element_type)
-    unit = [position for position, dim in enumerate(dims) if ctx.static_stride(array, dim) == 1]
-    if len(unit) != 1:
-        return 1
-    position = unit[0]
-    dim = dims[position]
-    aligned = ctx.stride_align(array) // size
-    for other in range(len(indices)):
-        stride = ctx.static_stride(array, other)
-        if other != dim and stride is not None:
-            aligned = gcd(aligned, stride)
-    width = gcd(
-        layout.contiguous(position),
-        aligned,
-        ctx.divisor(indices[dim]),
-        ctx.extent_divisor(array, dim),
-        extents[position],  # the tile's own edge is one too
-        16 // size if size > 1 else 4,  # ld.v4.b8 is the widest form for bytes
-    )
-    return width & -width
-
-
 def plan_access(
     ctx: Context,
     array: SSAValue,
@@ -74,12 +47,13 @@ def plan_access(
     dims: tuple[int, ...],
     layout: TVLayout,
     extents: tuple[int, ...],
+    vector: int,
 ) -> Access:
-    """Addresses and bounds of a tile (`extents`, `layout`) that starts at `indices` of `array` and covers its `dims`."""
+    """Addresses and bounds of a tile (`extents`, `layout`) that starts at `indices` of `array` and covers its `dims`, moved `vector` values
+    at a time. Where a vector need not be inside the array as a whole, `inside` speaks of its first element."""
     kind = array.type
     assert isinstance(kind, MemRefType)
     size = memory_bytes(kind.element_type)
-    vector = vector_width(ctx, array, indices, dims, layout, extents)
     coords = [layout.value_coords(value) for value in range(0, layout.num_values, vector)]
 
     # the thread's base address
@@ -140,7 +114,7 @@ def _inside(
             whole = ctx.both(whole, _index_inside(ctx, array, dim, index))
     parts: list[list[SSAValue]] = []
     for position, dim in enumerate(dims):
-        before, after = _distances(ctx, array, dim, indices[dim], layout, position, extents[position])
+        before, after = distances(ctx, array, dim, indices[dim], layout, position, extents[position])
         found: dict[int, SSAValue] = {}
         for coord in coords:
             c = coord[position]
@@ -174,7 +148,7 @@ def _index_inside(ctx: Context, array: SSAValue, dim: int, index: SSAValue) -> S
     return inside if ctx.facts.nonnegative(index) else ctx.both(inside, ctx.compare("ge", "s64", value, 0))
 
 
-def _distances(
+def distances(
     ctx: Context, array: SSAValue, dim: int, index: SSAValue, layout: TVLayout, position: int, extent: int
 ) -> tuple[SSAValue | None, SSAValue]:
     """(before, after): a value at constant c from the thread's position is inside where before <= c < after; before is None where
@@ -247,6 +221,12 @@ def store_registers(ctx: Context, kind: Attribute, n: int, access: Access, value
     ctx.inst(f"st.global.{form}", [access.address, value], offsets=access.offsets, guard=access.inside)
 
 
+def _vector(ctx: Context, op: tile.LoadOp | tile.StoreOp, layout: TVLayout) -> int:
+    """How many consecutive values one access moves: what memory allows and the layout has side by side."""
+    position, width = vector_access(ctx.kernel, ctx.facts, op)
+    return 1 if position is None else gcd(width, layout.contiguous(position))
+
+
 @lowers(tile.LoadOp)
 def _load_op(ctx: Context, op: tile.LoadOp) -> None:
     array, indices = op.array, tuple(op.indices)
@@ -260,7 +240,7 @@ def _load_op(ctx: Context, op: tile.LoadOp) -> None:
         return
     layout = ctx.layout(op.res)
     n = layout.num_values
-    access = plan_access(ctx, array, indices, op.tile_dims(), layout, op.res.type.get_shape())
+    access = plan_access(ctx, array, indices, op.tile_dims(), layout, op.res.type.get_shape(), _vector(ctx, op, layout))
     ctx.set(op.res, load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, op.fill)))
 
 
@@ -294,7 +274,7 @@ def _store_op(ctx: Context, op: tile.StoreOp) -> None:
         store_registers(ctx, kind, 1, access, value)
         return
     layout = ctx.layout(op.value)
-    access = plan_access(ctx, array, indices, op.tile_dims(), layout, op.value.type.get_shape())
+    access = plan_access(ctx, array, indices, op.tile_dims(), layout, op.value.type.get_shape(), _vector(ctx, op, layout))
     holder = ctx.first_holder(layout)
     if holder is not None:  # copies are written once
         access = Access(access.vector, access.address, access.offsets, ctx.both(access.inside, holder))

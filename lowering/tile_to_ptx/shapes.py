@@ -17,7 +17,8 @@ from ...dialects.layout import TVLayout
 from ...dialects.layout_attrs import ConvertOp
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type, shape_of
-from .context import Context, element_bits, lowers, memory_bytes
+from ...passes.access import memory_bytes
+from .context import Context, element_bits, lowers
 from .elements import check_lowered, halves, pack_halves
 from .memory import fill_registers
 

@@ -1,0 +1,161 @@
+"""Types and attributes of the tile level: extents, element types, kinds of reductions and comparisons, targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    Float64Type,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    NoneAttr,
+    TensorType,
+    i64,
+)
+from xdsl.dialects.utils import EnumAttribute
+from xdsl.ir import Attribute, Data, SpacedOpaqueSyntaxAttribute
+from xdsl.irdl import (
+    irdl_attr_definition,
+)
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.str_enum import StrEnum
+
+from .dim_expr import DimExpr, DimExprError
+
+ELEMENT_TYPES = (
+    Float16Type,
+    BFloat16Type,
+    Float32Type,
+    Float64Type,
+    IntegerType,
+    IndexType,
+)
+
+
+def element_type(kind: Attribute) -> Attribute:
+    """The element type of a tensor, or a scalar type itself."""
+    return kind.element_type if isinstance(kind, TensorType) else kind
+
+
+def shape_of(kind: Attribute) -> tuple[int, ...]:
+    """The extents of a tensor; () for a scalar."""
+    return kind.get_shape() if isinstance(kind, TensorType) else ()
+
+
+def tensor_like(
+    kind: Attribute, element: Attribute, shape: Sequence[int] | None = None, encoding: Attribute | None = None
+) -> Attribute:
+    """`kind` with another element type (and shape): a tensor stays one with its encoding (unless given), a scalar
+    becomes `element`."""
+    if shape is None and not isinstance(kind, TensorType):
+        return element
+    shape = shape_of(kind) if shape is None else shape
+    if encoding is None:
+        encoding = kind.encoding if isinstance(kind, TensorType) else NoneAttr()
+    return TensorType(element, shape, encoding)
+
+
+@irdl_attr_definition
+class DimExprAttr(Data[DimExpr]):
+    """`#tile.dim<"M ceildiv 128">`: an expression over symbolic dimensions."""
+
+    name = "tile.dim"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> DimExpr:
+        with parser.in_angle_brackets():
+            try:
+                return DimExpr.parse(parser.parse_str_literal())
+            except DimExprError as error:
+                parser.raise_error(str(error))
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string_literal(str(self.data))
+
+
+@irdl_attr_definition
+class TargetAttr(Data[str]):
+    """`#tile.target<sm_90a>`: the architecture a module is compiled for."""
+
+    name = "tile.target"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> str:
+        with parser.in_angle_brackets():
+            return parser.parse_identifier()
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(self.data)
+
+
+class ReduceKind(StrEnum):
+    """`argmax` and `argmin` give the index (i32) of the first extreme element; numbers.md says how NaN compares."""
+
+    SUM = "sum"
+    PROD = "prod"
+    MAX = "max"
+    MIN = "min"
+    ARGMAX = "argmax"
+    ARGMIN = "argmin"
+
+
+class Predicate(StrEnum):
+    """Comparisons: o.. and u.. for floats (ordered: false where an operand is NaN; unordered: true there), the rest for
+    integers."""
+
+    OEQ = "oeq"
+    ONE = "one"
+    OLT = "olt"
+    OLE = "ole"
+    OGT = "ogt"
+    OGE = "oge"
+    UEQ = "ueq"
+    UNE = "une"
+    ULT = "ult"
+    ULE = "ule"
+    UGT = "ugt"
+    UGE = "uge"
+    EQ = "eq"
+    NE = "ne"
+    SLT = "slt"
+    SLE = "sle"
+    SGT = "sgt"
+    SGE = "sge"
+
+
+@irdl_attr_definition
+class ReduceKindAttr(EnumAttribute[ReduceKind], SpacedOpaqueSyntaxAttribute):
+    name = "tile.kind"
+
+
+@irdl_attr_definition
+class PredicateAttr(EnumAttribute[Predicate], SpacedOpaqueSyntaxAttribute):
+    name = "tile.predicate"
+
+
+@cache
+def int_attr(value: int) -> IntegerAttr:
+    return IntegerAttr(value, i64)
+
+
+def check_element(kind: Attribute, what: str) -> None:
+    if not isinstance(kind, ELEMENT_TYPES) or (
+        isinstance(kind, IntegerType) and kind.width.data not in (1, 8, 16, 32, 64)
+    ):
+        raise VerifyException(
+            f"{what}: {kind} is no element type; known: f16, bf16, f32, f64, i1, i8, i16, i32, i64, index"
+        )
+
+
+def same_encoding(*kinds: Attribute) -> bool:
+    """Whether layouts, where they are stated at all, are stated for every tensor and are equal."""
+    return len({kind.encoding for kind in kinds if isinstance(kind, TensorType)}) <= 1

@@ -1,0 +1,293 @@
+"""`@tesela.kernel`: a Python function as a kernel. Its signature is read at once, its body when it is first traced or called.
+
+    @tesela.kernel
+    def add(x: Array[f32, "N"], y: Array[f32, "N"], z: Array[f32, "N"], BLOCK: tesela.constexpr = 1024):
+        i = tesela.grid(tesela.ceildiv(N, BLOCK)) * BLOCK
+        z[i : i + BLOCK] = x[i : i + BLOCK] + y[i : i + BLOCK]
+
+    print(add.ir("tile"))       # the tile-level program
+    z = add(x, y)               # compiled once for each set of compile-time values, then launched; z is allocated
+
+xDSL is loaded when a kernel is traced, not when it is defined.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from ..dialects.diagnostics import Location, TeselaError
+from ..dialects.dim_expr import DimExprError
+from .source import SourceFunction, read_function
+from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from ..runtime.kernel import Kernel
+
+__all__ = ["InlineFunction", "KernelFunction", "function", "kernel"]
+
+REQUIRED: Any = inspect.Parameter.empty
+"""The default of a parameter that has none."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel: an `Array`, a `DType` (a scalar), or the class `constexpr`."""
+
+    name: str
+    annotation: Array | DType | type[constexpr]
+    default: Any = REQUIRED
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether its value is known when compiling."""
+        return self.annotation is constexpr
+
+
+class KernelFunction:
+    """A kernel written in Python. `params` is its signature; `type_variables` the names that stand for element types."""
+
+    def __init__(self, function: FunctionType):
+        self.function = function
+        self.__name__ = self.name = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        self.params = _read_signature(function)
+        self.arguments = tuple(p for p in self.params if not p.is_constant)
+        """The parameters that a launch passes: arrays and scalars."""
+        self.constants = {p.name: p for p in self.params if p.is_constant}
+        self.type_variables = tuple(
+            dict.fromkeys(
+                p.annotation.dtype for p in self.arguments if isinstance(p.annotation, Array) and isinstance(p.annotation.dtype, str)
+            )
+        )
+        self._kernels: dict[tuple[Any, ...], Kernel] = {}
+        self._lock = threading.Lock()
+        clash = next((name for name in self.type_variables if any(p.name == name for p in self.params)), None)
+        if clash is not None:
+            raise _signature_error(function, clash, f"{clash} is a parameter and a type variable", "rename one")
+
+    def __repr__(self) -> str:
+        return f"<tesela.kernel {self.__qualname__}>"
+
+    def bind(self, values: dict[str, Any]) -> dict[str, Any]:
+        """All compile-time values by name: those given, else the defaults.
+
+        Raises TeselaError for an unknown name, a value of the wrong kind, or a missing one.
+        """
+        bound: dict[str, Any] = {}
+        names = (*self.constants, *self.type_variables)
+        for name in values:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, 1)
+                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
+                raise self.error(None, f"{self.name} has no compile-time parameter {name}", hint)
+        for name in self.type_variables:
+            value = values.get(name)
+            if not isinstance(value, DType):
+                found = "no value" if value is None else repr(value)
+                raise self.error(None, f"{self.name}: the type variable {name} needs an element type, found {found}",
+                                 f"write trace({name}=tesela.f32)")
+            bound[name] = value
+        for name, param in self.constants.items():
+            value = values.get(name, param.default)
+            if value is REQUIRED:
+                raise self.error(name, f"{self.name}: the compile-time parameter {name} has no value", f"give {name}=…")
+            if not _is_constant(value):
+                hint = "a number, a string, an element type, None, or a tuple of those"
+                raise self.error(name, f"{self.name}: {name} cannot be a compile-time value: {value!r}", hint)
+            bound[name] = value
+        return bound
+
+    def trace(self, **values: Any) -> ModuleOp:
+        """The tile-level module for these compile-time values: constexpr parameters, and type variables, by name.
+
+        Raises TeselaError at the expression that is not in the language. A fresh module each time.
+        """
+        from .trace import trace_kernel
+
+        return trace_kernel(self.source, self.params, self.bind(values))
+
+    def ir(self, level: str = "tile", **values: Any) -> str:
+        """The program's text at a level, 'tile', 'async', 'layout' or 'ptx-ir'; compile-time values as for `trace`."""
+        if level != "tile":
+            return self.compile(**values).ir(level)
+        from ..dialects.parsing import print_module
+
+        return print_module(self.trace(**values))
+
+    def module(self) -> ModuleOp:
+        """`trace()` with the default of every compile-time parameter: what `tesela.compile(kernel)` compiles."""
+        return self.trace()
+
+    def compile(self, target: str | None = None, **values: Any) -> Kernel:
+        """The compiled kernel for these compile-time values; the same object each time."""
+        return self._kernel(self.bind(values), target)
+
+    def __call__(
+        self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any
+    ) -> Any:
+        """Launch on arrays and scalars; compile-time parameters may be given by name, or in their position.
+
+        Arrays at the end that the kernel only writes may be left out, and are then allocated and returned. `target`, `device` and
+        `stream` as for `tesela.compile` and `Kernel`. Raises TeselaError for a wrong kernel or wrong arguments.
+        """
+        values: dict[str, Any] = {}
+        if self.constants:
+            if len(args) > len(self.params):
+                raise self.error(None, f"{self.name} has {len(self.params)} parameters, found {len(args)} arguments")
+            positional = list(zip(self.params, args))
+            args = tuple(value for param, value in positional if not param.is_constant)
+            values = {param.name: value for param, value in positional if param.is_constant}
+            for name in [name for name in kwargs if name in self.constants]:
+                if name in values:
+                    raise self.error(name, f"{self.name}: {name} is given twice")
+                values[name] = kwargs.pop(name)
+        if self.type_variables:
+            values |= self._types_of(args, kwargs)
+        return self._kernel(self.bind(values), target)(*args, device=device, stream=stream, **kwargs)
+
+    def _types_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, DType]:
+        """The values of type variables: the element types of the arrays passed. An explicit `T=` decides where no array does."""
+        from ..runtime.arrays import view
+
+        found: dict[str, tuple[DType, str]] = {}
+        for param, value in (*zip(self.arguments, args), *((p, kwargs.get(p.name)) for p in self.arguments[len(args) :])):
+            variable = param.annotation.dtype if isinstance(param.annotation, Array) else None
+            if not isinstance(variable, str) or value is None:
+                continue
+            name = view(value, f"{self.name}: {param.name}").dtype
+            if name not in DTYPES:
+                raise self.error(param.name, f"{self.name}: {param.name} has elements of type {name}, which is no element type")
+            dtype, first = found.setdefault(variable, (DTYPES[name], param.name))
+            if dtype is not DTYPES[name]:
+                raise self.error(
+                    param.name, f"{self.name}: {param.name} has elements of type {name}, but {first} has {dtype.name}",
+                    f"both are stated as {variable}",
+                )
+        explicit = {name: kwargs.pop(name) for name in self.type_variables if name in kwargs}
+        return {name: dtype for name, (dtype, _) in found.items()} | explicit
+
+    def _kernel(self, bound: dict[str, Any], target: str | None) -> Kernel:
+        # Values that are equal but of different types (1, 1.0, True) make different programs.
+        key = (target, *((type(value), value) for value in bound.values()))
+        if (found := self._kernels.get(key)) is not None:
+            return found
+        from ..runtime.compile import compile as compile_module
+        from .trace import trace_kernel
+
+        with self._lock:
+            if key not in self._kernels:
+                module = trace_kernel(self.source, self.params, bound)
+                self._kernels[key] = compile_module(module, target)
+            return self._kernels[key]
+
+    @property
+    def source(self) -> SourceFunction:
+        """The function's source; TeselaError where it cannot be read."""
+        return read_function(self.function)
+
+    def error(self, parameter: str | None, message: str, hint: str | None = None) -> TeselaError:
+        """An error about a parameter of the signature, or (None) about the kernel as a whole."""
+        return _signature_error(self.function, parameter, message, hint)
+
+
+class InlineFunction:
+    """What `@tesela.function` makes: a helper of kernels, inlined where it is called. A plain function can be called too; this one
+    says what it is for, and ordinary Python that calls it gets an error."""
+
+    def __init__(self, function: FunctionType):
+        self.function = function
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise outside_kernel(self.__name__)
+
+
+def kernel(function: Callable[..., Any]) -> KernelFunction:
+    """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none."""
+    return KernelFunction(_plain(function, "kernel"))
+
+
+def function(function: Callable[..., Any]) -> InlineFunction:
+    """Decorator: mark a function as a helper that kernels call."""
+    return InlineFunction(_plain(function, "function"))
+
+
+def _plain(function: Any, decorator: str) -> FunctionType:
+    if not isinstance(function, FunctionType):
+        raise TeselaError(f"@tesela.{decorator} takes a function defined with def, found {type(function).__name__}")
+    return function
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    return value is None or isinstance(value, bool | int | float | str | DType)
+
+
+def _read_signature(function: FunctionType) -> tuple[Parameter, ...]:
+    params = []
+    for param in inspect.signature(function).parameters.values():
+        if param.kind in (param.VAR_POSITIONAL, param.VAR_KEYWORD):
+            raise _signature_error(function, param.name, "a kernel has no * or ** parameters", "name each argument")
+        annotation = param.annotation
+        if isinstance(annotation, str):
+            annotation = _evaluate(function, param.name, annotation)
+        if annotation is param.empty:
+            raise _signature_error(
+                function, param.name, f"the parameter {param.name} has no type",
+                "write Array[f32, M, N] for an array, f32 or index for a scalar, tesela.constexpr for a compile-time value",
+            )
+        if not isinstance(annotation, Array | DType) and annotation is not constexpr:
+            known = f"an Array[…], an element type ({', '.join(DTYPES)}) or tesela.constexpr"
+            text = getattr(annotation, "__name__", repr(annotation))
+            hint = f"for a compile-time value write {param.name}: tesela.constexpr" if isinstance(annotation, type) else None
+            raise _signature_error(function, param.name, f"the type of {param.name} must be {known}, found {text}", hint)
+        if isinstance(annotation, Array) and param.default is not param.empty:
+            raise _signature_error(function, param.name, f"the array {param.name} cannot have a default")
+        params.append(Parameter(param.name, annotation, param.default))
+    return tuple(params)
+
+
+def _evaluate(function: FunctionType, name: str, text: str) -> Any:
+    """The value of an annotation that is text (from __future__ import annotations)."""
+    variables = dict(function.__globals__)
+    for free, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            variables[free] = cell.cell_contents
+        except ValueError:  # assigned later in the enclosing function
+            continue
+    try:
+        return eval(text, variables)
+    except TeselaError as error:
+        raise _signature_error(function, name, error.diagnostics[0].message, error.diagnostics[0].hint) from None
+    except (NameError, AttributeError, TypeError, SyntaxError, ArrayError, DimExprError) as error:
+        hint = 'write the names of dimensions as text, Array[f32, "M", "N"], or define them: M, N = tesela.dims("M N")'
+        raise _signature_error(function, name, f"the type of {name} cannot be read: {error}", hint) from None
+
+
+def _signature_error(function: FunctionType, parameter: str | None, message: str, hint: str | None = None) -> TeselaError:
+    """An error at a parameter, or at the function's name."""
+    code = function.__code__
+    place = Location(code.co_filename, code.co_firstlineno, 1)
+    try:
+        source = read_function(function)
+    except TeselaError:
+        return TeselaError.at(place, message, hint)
+    nodes = {arg.arg: arg for arg in ast.walk(source.tree.args) if isinstance(arg, ast.arg)}
+    return TeselaError.at(source.place(nodes.get(parameter or "", source.tree)), message, hint)
+
+

@@ -1,0 +1,158 @@
+"""A Python function as the tracer reads it: its syntax tree with places in the file, what it captures, and what is live where.
+
+Liveness decides which variables a loop carries and which a conditional merges. A variable is *live* at a point if a later read may see
+the value it has there. The language has no break, continue or goto, so one backward walk over the statements does it, and a loop is
+walked twice: what its body reads before writing is live at its end too.
+
+    for k in range(n):     # live at the head: acc (read before written, and after the loop), n is not assigned
+        t = f(k)           # t is written before it is read: local to a trip
+        acc = acc + t
+    return acc
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+from ..dialects.diagnostics import Location, TeselaError
+
+
+@dataclass(frozen=True, eq=False)
+class SourceFunction:
+    """A function's source. `closure` holds the captured variables of enclosing functions as they are now."""
+
+    name: str
+    file: str
+    tree: ast.FunctionDef
+    lines: list[str]
+    first_line: int
+    function: FunctionType
+    locals: frozenset[str]
+    flow: Flow = field(repr=False)
+
+    def place(self, node: ast.AST) -> Location:
+        """Where a node stands in the file, as editors count: from 1, in characters."""
+        line, column = node.lineno, node.col_offset  # type: ignore[attr-defined]
+        text = self.lines[line - self.first_line] if 0 <= line - self.first_line < len(self.lines) else ""
+        if not text.isascii():
+            column = len(text.encode()[:column].decode(errors="replace"))
+        return Location(self.file, line, column + 1)
+
+    def captured(self, name: str) -> tuple[bool, Any]:
+        """(found, value) of a name of the enclosing functions or of the module."""
+        code = self.function.__code__
+        if name in code.co_freevars and self.function.__closure__ is not None:
+            cell = self.function.__closure__[code.co_freevars.index(name)]
+            try:
+                return True, cell.cell_contents
+            except ValueError:  # an enclosing function assigns it later
+                return False, None
+        if name in self.function.__globals__:
+            return True, self.function.__globals__[name]
+        return False, None
+
+    def visible(self) -> set[str]:
+        """All names that `captured` finds."""
+        return {*self.function.__code__.co_freevars, *self.function.__globals__}
+
+
+@cache
+def read_function(function: FunctionType) -> SourceFunction:
+    """Read a function's source; TeselaError where there is none (a function typed into a prompt, or made by exec)."""
+    code = function.__code__
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        raise TeselaError.at(
+            Location(code.co_filename, code.co_firstlineno, 1),
+            f"the source of {function.__name__} cannot be read",
+            "define it in a file or a notebook cell: a kernel is compiled from its source text",
+        ) from None
+    text = "".join(lines)
+    # An indented function stands under an `if`: no dedenting, so that columns and multi-line strings stay what they are.
+    indented = lines[0][:1].isspace()
+    try:
+        tree = ast.parse("if 1:\n" + text if indented else text)
+    except SyntaxError:
+        raise TeselaError.at(
+            Location(code.co_filename, first, 1), f"the source of {function.__name__} cannot be read on its own"
+        ) from None
+    body = tree.body[0].body if indented and isinstance(tree.body[0], ast.If) else tree.body
+    if not isinstance(body[0], ast.FunctionDef):
+        what = "an async function" if isinstance(body[0], ast.AsyncFunctionDef) else "a lambda"
+        raise TeselaError.at(
+            Location(code.co_filename, first, 1), f"{what} cannot be compiled", "write a function with def"
+        )
+    ast.increment_lineno(tree, first - 1 - indented)
+    definition = body[0]
+    flow = Flow(definition.body)
+    parameters = {arg.arg for arg in ast.walk(definition.args) if isinstance(arg, ast.arg)}
+    return SourceFunction(
+        function.__name__, code.co_filename, definition, lines, first, function, frozenset(parameters | flow.assigned_names), flow
+    )
+
+
+class Flow:
+    """Liveness of a function's variables."""
+
+    def __init__(self, body: list[ast.stmt]):
+        self.after: dict[ast.stmt, frozenset[str]] = {}
+        """Of an if or a loop: what is live after it."""
+        self.head: dict[ast.stmt, frozenset[str]] = {}
+        """Of a loop: what is live before each trip, its own variable aside."""
+        self.assigned: dict[ast.stmt, tuple[str, ...]] = {}
+        """Of an if or a loop: the names that anything in it assigns, in order of appearance."""
+        self._block(body, frozenset())
+        self.assigned_names = frozenset(stored_names(body))
+
+    def _block(self, statements: list[ast.stmt], live: frozenset[str]) -> frozenset[str]:
+        for statement in reversed(statements):
+            live = self._statement(statement, live)
+        return live
+
+    def _statement(self, node: ast.stmt, live: frozenset[str]) -> frozenset[str]:
+        match node:
+            case ast.If():
+                self.after[node] = live
+                self.assigned[node] = stored_names([*node.body, *node.orelse])
+                return self._block(node.body, live) | self._block(node.orelse, live) | read_names(node.test)
+            case ast.For() | ast.While():
+                self.after[node] = live
+                self.assigned[node] = stored_names(node.body)
+                is_for = isinstance(node, ast.For)
+                target = frozenset(stored_names([node.target])) if is_for else frozenset()
+                tested = frozenset() if is_for else read_names(node.test)
+                head = live | tested
+                for _ in range(2):
+                    head = head | (self._block(node.body, head) - target)
+                self.head[node] = head
+                return head | (read_names(node.iter) if is_for else frozenset())
+            case ast.AugAssign(target=ast.Name(id=name)):
+                return live | read_names(node.value) | {name}
+            case ast.Assign() | ast.AnnAssign():
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                return (live - frozenset(stored_names(targets))) | read_names(node)
+            case _:
+                return live | read_names(node)
+
+
+def stored_names(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
+    """The names that these nodes, or anything in them, assign; in order of first appearance in the text."""
+    places: dict[str, tuple[int, int]] = {}
+    for node in nodes:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                place = (inner.lineno, inner.col_offset)
+                places[inner.id] = min(place, places.get(inner.id, place))
+    return tuple(sorted(places, key=places.__getitem__))
+
+
+def read_names(node: ast.AST) -> frozenset[str]:
+    """The names that a node, or anything in it, reads."""
+    return frozenset(inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load))

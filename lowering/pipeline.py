@@ -1,0 +1,129 @@
+"""The whole compiler on one screen: which passes, in which order, and why.
+
+    tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts  --alloc-shared-->  placed
+          --tile-to-ptx-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
+
+`compile_kernel` runs it on a copy of a module. `STAGES` is what tools and tests iterate over: a name for each level that can be printed, and
+the passes that lead to it from the level before.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..dialects.diagnostics import Diagnostic, Emitter, TeselaError
+from ..dialects.target import Target, get_target
+from ..passes import get_pass
+from ..passes.base import PassContext
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from ..dialects.launch_plan import LaunchPlan
+    from ..dialects.ptx_program import Program
+
+STAGES: dict[str, tuple[str, ...]] = {
+    "tile": (),
+    "async": ("plan-dataflow",),
+    "layout": ("infer-layouts", "alloc-shared"),
+    "ptx-ir": ("tile-to-ptx", "assign-registers"),
+}
+
+ORDER: tuple[tuple[str, str, str], ...] = (
+    ("plan-dataflow", "infer-layouts", "buffers must exist before they are laid out, and layouts depend on the number of warps"),
+    ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),
+    ("alloc-shared", "tile-to-ptx", "addresses are constants in the code"),
+    ("tile-to-ptx", "assign-registers", "only the ptx level has registers"),
+)
+"""(earlier, later, because): checked by `check_order`."""
+
+
+def check_order(pipeline: tuple[str, ...]) -> None:
+    """Raises ValueError, with the reason, if a pipeline runs a pass before one it depends on."""
+    for earlier, later, reason in ORDER:
+        if later in pipeline and (earlier not in pipeline or pipeline.index(earlier) > pipeline.index(later)):
+            raise ValueError(f"{earlier} must run before {later}: {reason}")
+
+
+PIPELINE: tuple[str, ...] = tuple(name for passes in STAGES.values() for name in passes)
+check_order(PIPELINE)
+
+
+@dataclass
+class CompiledKernel:
+    """What compiling one kernel gives: its launch plan, the PTX program and text, the ptx-level module, notes, and the milliseconds of each step."""
+
+    plan: LaunchPlan
+    program: Program
+    ptx: str
+    module: ModuleOp
+    target: Target
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    times: dict[str, float] = field(default_factory=dict)
+
+
+def select_kernel(module: ModuleOp, name: str | None) -> str:
+    """The name of the module's kernel called `name`, or of its only one. Raises TeselaError if there is none, or several and no name."""
+    from ..dialects import tile
+
+    kernels = [op for op in module.body.block.ops if isinstance(op, tile.KernelOp)]
+    names = [op.sym_name.data for op in kernels]
+    if name is None:
+        if len(kernels) == 1:
+            return names[0]
+        found = f"it has {len(names)}: {', '.join(names)}" if names else "it has none"
+        raise TeselaError.at(module, f"the module must have one tile.kernel to compile, {found}", "name one" if names else None)
+    if name not in names:
+        raise TeselaError.at(module, f"the module has no kernel '{name}'", f"its kernels: {', '.join(names) or 'none'}")
+    return name
+
+
+def lower_to(module: ModuleOp, stage: str, target: Target | str, emitter: Emitter | None = None) -> dict[str, float]:
+    """Runs the passes up to and with `stage` on the module, in place; gives the milliseconds of each pass."""
+    if stage not in STAGES:
+        raise TeselaError.at(None, f"unknown level '{stage}'", f"levels: {', '.join(STAGES)}")
+    if isinstance(target, str):
+        target = get_target(target)
+    context = PassContext(target, emitter or Emitter())
+    times: dict[str, float] = {}
+    for level, passes in STAGES.items():
+        for name in passes:
+            start = time.perf_counter()
+            get_pass(name)().run(module, context)
+            context.emitter.raise_if_errors()
+            times[name] = (time.perf_counter() - start) * 1e3
+        if level == stage:
+            break
+    return times
+
+
+def compile_kernel(module: ModuleOp, kernel: str | None = None, target: Target | str = "sm_90a") -> CompiledKernel:
+    """Compiles one kernel of a tile-level module, which stays as it is.
+
+    Raises TeselaError for a program that cannot be compiled, at the op in question.
+    """
+    from ..dialects import ptx, tile
+    from ..dialects.ptx_text import print_program
+    from .emit_ptx import emit
+
+    name = select_kernel(module, kernel)
+    if isinstance(target, str):
+        target = get_target(target)
+    start = time.perf_counter()
+    copy = module.clone()
+    for op in list(copy.body.block.ops):
+        if isinstance(op, tile.KernelOp) and op.sym_name.data != name:
+            op.detach()
+            op.erase()
+    times = {"clone": (time.perf_counter() - start) * 1e3}
+    emitter = Emitter()
+    times |= lower_to(copy, "ptx-ir", target, emitter)
+    lowered = next(op for op in copy.body.block.ops if isinstance(op, ptx.KernelOp))
+    assert lowered.plan is not None
+    start = time.perf_counter()
+    program = emit(copy)
+    text = print_program(program)
+    times["emit"] = (time.perf_counter() - start) * 1e3
+    return CompiledKernel(lowered.plan.data, program, text, copy, target, list(emitter.diagnostics), times)

@@ -1,0 +1,439 @@
+"""Lowering of channels: buffers in shared memory, what fills them, and the waits and barriers in between.
+
+A channel is filled in one of four ways, and each has its own way to tell the readers:
+
+    put via tma        one thread announces the bytes on the slot's mbarrier and issues the copies; a reader waits for the phase
+    put via cp.async   every thread copies a part and commits a group; it waits for its groups, then all meet at a barrier
+    put via ld         every thread loads a part and stores it to shared memory; all meet at a barrier
+    write              likewise, from the registers that hold the tile
+
+What threads write themselves is written through the generic proxy; `wgmma` reads through the async proxy, so a `fence.proxy.async` comes before the
+barrier where it is a reader (PTX ISA 9.0 §9.7.13.4). A release is a barrier: after it nobody still reads the slot, and it may be
+filled again. Runs of gets, and of releases, share one barrier, at the end of the run.
+
+**Slots and phases.** Slot n mod depth is filled by put n and read by get n; an mbarrier completes its phase n div depth, whose parity the reader waits
+for. A counter runs from 0 to 2·depth - 1 and gives both. Puts and gets count apart, in `ctx.counters`, which control flow carries round loops and
+through conditionals like any other value. With one slot a put needs no counter, and a get one only for TMA.
+
+**Padding.** Readers may reach past the tile: instructions take whole steps. Where a dot would sum what lies there, or where it is never written, the
+buffers are set to zero once, at the kernel's start, and what fills them writes inside the tile only. TMA writes whole boxes, as wide as the readers
+reach, and is not used where zeros are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import IntegerAttr
+from xdsl.ir import Operation, SSAValue
+
+from ...dialects import async_copy, ptx
+from ...dialects.launch_plan import Requirement, TensorMapSpec
+from ...dialects.layout import SharedLayout, TVLayout
+from ...dialects.layout_attrs import SharedLayoutAttr
+from ...dialects.ptx import reg
+from ...passes import dot_rules
+from ...passes.access import extent_divisor
+from ...passes.alloc_shared import slot_bytes
+from .context import Context, lowers
+from .memory import distances, fill_registers, load_registers, plan_access
+from .shared_access import plan_shared, read_tile, write_tile
+
+SIZE = dot_rules.OPERAND_BYTES
+UNROLLED_ZERO_STORES = 16
+"""Stores of zeros that stand one after another; more go into a loop."""
+COORDINATE_LIMIT = 0x7FF00000
+"""Starts of TMA boxes are clamped to this: a multiple of every vector, past every extent that TMA is used for, and far enough below 2³¹ that the
+offset of a box in its tile still fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A channel and where it lies: `offset` and `barrier` in bytes of the block's shared memory, `stride` bytes from slot to slot. `via`: how it
+    is filled. `by_descriptor`: wgmma reads it."""
+
+    op: async_copy.ChannelOp
+    layout: SharedLayout
+    offset: int
+    stride: int
+    barrier: int | None
+    via: str
+    by_descriptor: bool
+
+    @property
+    def depth(self) -> int:
+        return self.op.depth.value.data
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.op.res.type.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A slot that was got: its shared address (b32) and where elements lie in it."""
+
+    address: SSAValue
+    layout: SharedLayout
+
+
+def buffer_of(ctx: Context, value: SSAValue) -> Buffer:
+    """The lowered form of an `!async.buffer`."""
+    buffer = ctx.state[value]
+    assert isinstance(buffer, Buffer)
+    return buffer
+
+
+def _channel_of(ctx: Context, value: SSAValue) -> Channel:
+    channel = ctx.state[value]
+    assert isinstance(channel, Channel)
+    return channel
+
+
+# ---- the channel itself ---------------------------------------------------------------------------------------------
+
+
+@lowers(async_copy.ChannelOp)
+def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
+    kind = op.res.type
+    if not isinstance(kind.layout, SharedLayoutAttr) or op.offset is None:
+        raise ctx.error(op, f"{kind} has no place in shared memory", "run infer-layouts and alloc-shared before tile-to-ptx")
+    fills = {
+        "write" if isinstance(user, async_copy.WriteOp) else _via(ctx, user)
+        for use in op.res.uses
+        if isinstance(user := use.operation, async_copy.WriteOp | async_copy.PutOp)
+    }
+    if len(fills) > 1:
+        raise ctx.error(op, f"the channel is filled in several ways: {', '.join(sorted(fills))}", "fill it in one way only")
+    barrier = op.barrier.value.data if isinstance(op.barrier, IntegerAttr) else None
+    channel = Channel(
+        op,
+        kind.layout.data,
+        op.offset.value.data,
+        slot_bytes(op),
+        barrier,
+        next(iter(fills), "write"),
+        any(isinstance(reader, async_copy.DotOp) for reader, _, _ in dot_rules.buffer_readers(op.res)),
+    )
+    ctx.state[op.res] = channel
+    if channel.depth > 1:
+        ctx.counters[(op.res, "put")] = ctx.counters[(op.res, "get")] = ctx.const(0)
+    elif channel.via == "tma":
+        ctx.counters[(op.res, "get")] = ctx.const(0)
+    if channel.via == "tma":
+        if channel.barrier is None:
+            raise ctx.error(op, "the channel has no mbarrier, but TMA fills it", "run alloc-shared after the puts are chosen")
+        for slot in range(channel.depth):
+            address = ctx.shared_address(channel.barrier + 8 * slot)
+            ctx.inst("mbarrier.init.shared::cta.b64", [address, ctx.const(1)], guard=ctx.one_thread())
+    elif channel.layout.shape() != channel.shape:
+        _zero(ctx, channel.offset, channel.stride * channel.depth)
+    if not isinstance(op.next_op, async_copy.ChannelOp):
+        _publish(ctx)
+
+
+def _via(ctx: Context, put: async_copy.PutOp) -> str:
+    if put.via is None:
+        raise ctx.error(put, "how the put copies is not chosen", "run infer-layouts before tile-to-ptx")
+    return put.via.data
+
+
+def _zero(ctx: Context, offset: int, nbytes: int) -> None:
+    """Zeros over `nbytes` (a multiple of 16) of shared memory, by all threads."""
+    zero = ctx.splat(ctx.const(0), 4)
+    start = ctx.add(ctx.shared_address(offset), ctx.shl(ctx.tid(), 4))
+    step = 16 * ctx.threads
+    whole, rest = divmod(nbytes, step)
+    if whole <= UNROLLED_ZERO_STORES:
+        for i in range(whole):
+            ctx.inst("st.shared.v4.b32", [start, zero], offsets=[i * step])
+    else:
+
+        def body(counter: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            ctx.inst("st.shared.v4.b32", [ctx.add(start, counter), zero])
+            return carried
+
+        ctx.for_(ctx.const(0), ctx.const(whole * step), ctx.const(step), [], body)
+    if rest:
+        guard = ctx.compare("lt", "s32", ctx.tid(), rest // 16)
+        ctx.inst("st.shared.v4.b32", [start, zero], offsets=[whole * step], guard=guard)
+
+
+def _publish(ctx: Context) -> None:
+    """After the last channel: all threads, and TMA, see the mbarriers and the zeros."""
+    channels = [channel for channel in ctx.state.values() if isinstance(channel, Channel)]
+    tma = any(channel.via == "tma" for channel in channels)
+    zeroed = [channel for channel in channels if channel.via != "tma" and channel.layout.shape() != channel.shape]
+    if tma:
+        ctx.inst("fence.mbarrier_init.release.cluster", guard=ctx.one_thread())
+    if any(channel.by_descriptor for channel in zeroed):
+        ctx.inst("fence.proxy.async.shared::cta")
+    if tma or zeroed:
+        ctx.barrier()
+
+
+# ---- slots and phases -----------------------------------------------------------------------------------------------
+
+
+def _advance(ctx: Context, channel: Channel, side: str) -> tuple[SSAValue, SSAValue]:
+    """(slot, parity) of the next put or get, both b32; counts it."""
+    key = (channel.op.res, side)
+    if key not in ctx.counters:
+        return ctx.const(0), ctx.const(0)
+    count = ctx.counters[key]
+    if channel.depth == 1:
+        ctx.counters[key] = ctx.xor(count, 1)
+        return ctx.const(0), count
+    second = ctx.compare("ge", "s32", count, channel.depth)
+    slot = ctx.inst("selp.b32", [ctx.sub(count, channel.depth), count, second], [reg("b32")])
+    parity = ctx.inst("selp.b32", [ctx.const(1), ctx.const(0), second], [reg("b32")])
+    following = ctx.add(count, 1)
+    wraps = ctx.compare("eq", "s32", following, 2 * channel.depth)
+    ctx.counters[key] = ctx.inst("selp.b32", [ctx.const(0), following, wraps], [reg("b32")])
+    return slot, parity
+
+
+def _slot_address(ctx: Context, channel: Channel, slot: SSAValue) -> SSAValue:
+    return ctx.add(ctx.shared_address(channel.offset), ctx.mul(slot, channel.stride))
+
+
+def _barrier_address(ctx: Context, channel: Channel, slot: SSAValue) -> SSAValue:
+    assert channel.barrier is not None
+    return ctx.add(ctx.shared_address(channel.barrier), ctx.shl(slot, 3))
+
+
+# ---- filling --------------------------------------------------------------------------------------------------------
+
+
+@lowers(async_copy.PutOp)
+def _put(ctx: Context, op: async_copy.PutOp) -> None:
+    channel = _channel_of(ctx, op.channel)
+    via = _via(ctx, op)
+    align = ctx.stride_align(op.array)
+    choice = dot_rules.choose_put(op, channel.layout, ctx.target, ctx.divisor, align)
+    name = ctx.argument_name(op.array)
+    if choice.reason is not None:
+        if via == "tma":
+            raise ctx.error(op, f"TMA cannot load this tile of %{name}: {choice.reason}", f'write via "{choice.via}"')
+        ctx.note(f"%{name} is loaded by {via}: {choice.reason}")
+    slot, _ = _advance(ctx, channel, "put")
+    address = _slot_address(ctx, channel, slot)
+    if via == "tma":
+        _put_tma(ctx, op, channel, address, _barrier_address(ctx, channel, slot))
+        return
+    ctx.order_access(op.array, "r")
+    if via == "cp.async":
+        width = dot_rules.copy_bytes(op, channel.layout, ctx.divisor, align)
+        if width < 4:
+            raise ctx.error(op, f"cp.async cannot load this tile of %{name}: {choice.reason}", 'write via "ld"')
+        _put_cp_async(ctx, op, channel, address, width)
+    else:
+        _put_ld(ctx, op, channel, address)
+
+
+def _put_tma(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, barrier: SSAValue) -> None:
+    form = channel.layout.tma_form(SIZE)
+    assert form is not None, "choose_put has checked it"
+    of = op.tile_dims()
+    tile_dims = [of[d] for d in form.order]
+    others = [d for d in range(op.array.type.get_num_dims()) if d not in of]
+    box = (*(form.box[d] for d in form.order), *(1 for _ in others))
+    spec = TensorMapSpec(ctx.argument_name(op.array), (*tile_dims, *others), box, form.swizzle_bytes)
+    tensormap = ctx.tensormap(op.array, spec)
+    ctx.require(Requirement("align", spec.arg, 16))
+    for expr in ctx.shape_of_array(op.array):
+        for symbol in expr.symbols():
+            ctx.require(Requirement("max_dim", symbol, COORDINATE_LIMIT))
+
+    def issue() -> None:
+        starts = [_coordinate(ctx, index) for index in op.indices]
+        nbytes = SIZE * len(form.starts)
+        for extent in form.box:
+            nbytes *= extent
+        ctx.inst("mbarrier.arrive.expect_tx.shared::cta.b64", [barrier, ctx.const(nbytes)])
+        rank = len(spec.dims)
+        opcode = f"cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
+        for start in form.starts:
+            coords = [ctx.add(starts[of[d]], start[d]) for d in form.order] + [starts[d] for d in others]
+            target = ctx.add(address, channel.layout.offset(start) * SIZE)
+            ctx.inst(opcode, [target, tensormap, ctx.concat(coords), barrier])
+
+    ctx.if_(_leader(ctx), issue)
+
+
+def _leader(ctx: Context) -> SSAValue:
+    """A predicate that holds in one lane of the first warp, elected so that the assembler knows it to be one (a comparison of the thread index
+    makes it guard every TMA instruction by a loop over the lanes)."""
+
+    def make() -> SSAValue:
+        elected = ctx.inst("elect.sync", [ctx.const(0xFFFFFFFF)], [reg("pred")])
+        result = ctx.both(elected, ctx.compare("eq", "s32", ctx.warp(), 0))
+        assert result is not None
+        return result
+
+    return ctx.once("leader", make)
+
+
+def _coordinate(ctx: Context, index: SSAValue) -> SSAValue:
+    """An index as a TMA coordinate, b32: what does not fit 32 bits is past every edge."""
+    value = ctx.min_(ctx.get(index), COORDINATE_LIMIT)
+    if not ctx.facts.nonnegative(index):
+        value = ctx.max_(value, -COORDINATE_LIMIT)
+    return ctx.narrow(value)
+
+
+def _copy_layout(ctx: Context, channel: Channel, vector: int) -> TVLayout:
+    """How the block's threads share a copy into the channel: along the contiguous dimension first, `vector` elements each."""
+    inner = next((d for d, digits in enumerate(channel.layout.normalized().modes) if digits and digits[0][1] == 1), len(channel.shape) - 1)
+    order = (inner, *(d for d in reversed(range(len(channel.shape))) if d != inner))
+    return TVLayout.blocked(channel.shape, ctx.threads, order, vector)
+
+
+def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, width: int) -> None:
+    vector = width // SIZE
+    layout = _copy_layout(ctx, channel, vector)
+    indices, of = tuple(op.indices), op.tile_dims()
+    source = plan_access(ctx, op.array, indices, of, layout, channel.shape, vector)
+    target = plan_shared(ctx, address, channel.layout, SIZE, layout, vector, channel.shape)
+    coords = [layout.value_coords(value) for value in range(0, layout.num_values, vector)]
+    inner = dot_rules.contiguous_dim(op)
+    assert inner is not None, "copies of several elements are along a unit stride"
+    inside = source.inside
+    whole = extent_divisor(ctx.kernel, op.array, of[inner]) % vector == 0
+    holder = ctx.first_holder(layout)
+    _, after = distances(ctx, op.array, of[inner], indices[of[inner]], layout, inner, channel.shape[inner])
+    opcode = f"cp.async.{'cg' if width == 16 else 'ca'}.shared.global"
+    sizes: dict[int, SSAValue] = {}
+    for i, coord in enumerate(coords):
+        destination = ctx.add(_one(ctx, target.address, i), target.offsets[i])
+        origin = ctx.add(_one(ctx, source.address, i), source.offsets[i])
+        guard = ctx.both(_maybe_one(ctx, target.inside, i), holder)
+        predicate = _maybe_one(ctx, inside, i)
+        if predicate is None:
+            ctx.inst(opcode, [destination, origin], imms=[width], guard=guard)
+            continue
+        if whole:
+            nbytes = ctx.const(width)
+        else:
+            at = coord[inner]
+            if at not in sizes:
+                sizes[at] = ctx.mul(ctx.min_(ctx.sub(after, at), vector), SIZE)
+            nbytes = sizes[at]
+        size = ctx.inst("selp.b32", [nbytes, ctx.const(0), predicate], [reg("b32")])
+        ctx.inst(opcode, [destination, origin, size], imms=[width], guard=guard)
+    ctx.inst("cp.async.commit_group")
+
+
+def _one(ctx: Context, registers: SSAValue, index: int) -> SSAValue:
+    return ctx.pick(registers, [index]) if registers.type.count > 1 else registers
+
+
+def _maybe_one(ctx: Context, registers: SSAValue | None, index: int) -> SSAValue | None:
+    return None if registers is None else _one(ctx, registers, index)
+
+
+def _put_ld(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue) -> None:
+    layout = _copy_layout(ctx, channel, 2)  # pairs, so that shared memory is written by words
+    kind = op.array.type.element_type
+    n = layout.num_values
+    access = plan_access(ctx, op.array, tuple(op.indices), op.tile_dims(), layout, channel.shape, 1)
+    value = load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, None))
+    write_tile(ctx, address, channel.layout, layout, channel.shape, value, ctx.first_holder(layout))
+
+
+@lowers(async_copy.WriteOp)
+def _write(ctx: Context, op: async_copy.WriteOp) -> None:
+    channel = _channel_of(ctx, op.channel)
+    slot, _ = _advance(ctx, channel, "put")
+    layout = ctx.layout(op.value)
+    write_tile(
+        ctx,
+        _slot_address(ctx, channel, slot),
+        channel.layout,
+        layout,
+        channel.shape,
+        ctx.get(op.value),
+        ctx.first_holder(layout),
+    )
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def _run(op: Operation) -> Iterator[Operation]:
+    """The ops of the same kind that follow `op` without another in between."""
+    following = op.next_op
+    while following is not None and type(following) is type(op):
+        yield following
+        following = following.next_op
+
+
+@lowers(async_copy.GetOp)
+def _get(ctx: Context, op: async_copy.GetOp) -> None:
+    channel = _channel_of(ctx, op.channel)
+    slot, parity = _advance(ctx, channel, "get")
+    ctx.state[op.res] = Buffer(_slot_address(ctx, channel, slot), channel.layout)
+    if channel.via == "tma":
+        ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, channel, slot), parity))
+        return
+    if channel.via == "cp.async":
+        ctx.inst("cp.async.wait_group", imms=[_later_groups(ctx, op)])
+    later = [_channel_of(ctx, other.channel) for other in _run(op) if isinstance(other, async_copy.GetOp)]
+    later = [other for other in later if other.via != "tma"]
+    if channel.by_descriptor and not any(other.by_descriptor for other in later):
+        ctx.inst("fence.proxy.async.shared::cta")
+    if not later:
+        ctx.barrier()
+
+
+def _later_groups(ctx: Context, get: async_copy.GetOp) -> int:
+    """How many groups of cp.async are committed, on the straight way from the put to its get, after the put's; 0 where they are not in one
+    block."""
+    if _channel_of(ctx, get.channel).depth > 1:
+        return 0
+    count = 0
+    op = get.prev_op
+    while op is not None:
+        if isinstance(op, async_copy.PutOp):
+            if op.channel is get.channel:
+                return count
+            count += _via(ctx, op) == "cp.async"
+        elif op.regions:
+            return 0
+        op = op.prev_op
+    return 0
+
+
+@lowers(async_copy.TransposeOp)
+def _transpose(ctx: Context, op: async_copy.TransposeOp) -> None:
+    source = buffer_of(ctx, op.source)
+    ctx.state[op.res] = Buffer(source.address, source.layout.permute(op.order))
+
+
+@lowers(async_copy.ReadOp)
+def _read(ctx: Context, op: async_copy.ReadOp) -> None:
+    buffer = buffer_of(ctx, op.source)
+    ctx.set(op.res, read_tile(ctx, buffer.address, buffer.layout, ctx.layout(op.res)))
+
+
+@lowers(async_copy.ReleaseOp)
+def _release(ctx: Context, op: async_copy.ReleaseOp) -> None:
+    if not any(True for _ in _run(op)) and any(_refilled(release) for release in (op, *_released_before(op))):
+        ctx.barrier()
+
+
+def _released_before(op: Operation) -> Iterator[Operation]:
+    before = op.prev_op
+    while isinstance(before, async_copy.ReleaseOp):
+        yield before
+        before = before.prev_op
+
+
+def _refilled(release: Operation) -> bool:
+    """Whether the channel may be filled again after the release."""
+    assert isinstance(release, async_copy.ReleaseOp)
+    fills = [use.operation for use in release.channel.uses]
+    return any(
+        dot_rules.may_precede(release, fill) for fill in fills if isinstance(fill, async_copy.PutOp | async_copy.WriteOp)
+    )

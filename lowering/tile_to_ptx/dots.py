@@ -1,0 +1,260 @@
+"""Lowering of dots: `async.dot` to wgmma, `tile.dot` to mma.sync.
+
+**wgmma.** Each warpgroup computes `slabs` blocks of 64 rows by `pieces` of columns over K in steps of 16; the accumulators stay in their registers
+from step to step. An operand in shared memory is named by a 64-bit descriptor (PTX ISA 9.0 §9.7.16.5.1): bits 0-13 its address, 16-29 the
+*leading* and 32-45 the *stride* byte offset, all in units of 16 bytes, and 62-63 the swizzle. With rows of S bytes (S = 128, 64 or 32) or, without
+swizzle, of 16, what they mean depends on what is contiguous:
+
+                     K contiguous (rows of M or N)              M or N contiguous (rows of K)
+    swizzled         leading: not used; stride: 8 rows, 8·S     leading: next span of S bytes; stride: next 8 rows of K, 8·S
+    not swizzled     leading: next 16 bytes of K; stride: 8     leading: next 8 rows of K, 128; stride: next 16 bytes of M or N
+                     rows, 128
+
+Spans follow one another, each with all rows. A step of K moves the start address by 32 bytes within a span, or by 16 rows; the swizzle works on
+addresses, so that this is right inside a pattern too.
+
+All of a dot's wgmmas are one group between one fence and one commit. ptxas serialises wgmmas where it cannot prove that registers are left alone;
+so the fence comes after every wait, nothing stands inside the group, and `async.await` waits for all groups, in the same loop
+iteration.
+
+**mma.sync.** All operands are in registers; each fragment of the layouts that dot_rules gives is consecutive registers. One fat op per step of
+K multiplies all tiles of rows and columns (and batch).
+
+**Padding of K.** Where K is no multiple of 16, what lies past it in registers is replaced by zeros; buffers hold zeros there (see channels.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import BFloat16Type, TensorType
+from xdsl.ir import Attribute, SSAValue
+
+from ...dialects import async_copy, tile
+from ...dialects.layout import SharedLayout, TVLayout
+from ...dialects.ptx import reg
+from ...passes import dot_rules
+from ...passes.dot_rules import K_STEP, OPERAND_BYTES, WGMMA_MAX_N, WGMMA_ROWS, DotChoice
+from .channels import buffer_of
+from .context import Context, lowers
+
+DESCRIPTOR_ADDRESS_MASK = 0x3FFFF
+"""Addresses of shared memory carry the CTA's rank in its cluster higher up; a descriptor takes 18 bits."""
+CORE_BYTES = 16
+SWIZZLE_MODE = {128: 1, 64: 2, 32: 3, 0: 0}
+
+
+def _type_name(kind: Attribute) -> str:
+    return "bf16" if isinstance(kind, BFloat16Type) else "f16"
+
+
+def _check_layout(ctx: Context, op: tile.DotOp | async_copy.DotOp, what: str, found: TVLayout, wanted: TVLayout) -> None:
+    if found != wanted:
+        raise ctx.error(op, f"the {what} is held in {found}, the instruction wants {wanted}", "convert it with layout.convert")
+
+
+def _choice(ctx: Context, op: tile.DotOp | async_copy.DotOp) -> DotChoice:
+    """The op's instruction and layouts, once its operands have the layouts that it wants."""
+    choice = dot_rules.dot_requirements(op, ctx.warps, ctx.target)
+    _check_layout(ctx, op, "accumulator", ctx.layout(op.acc), choice.acc)
+    for what, value, wanted in (("left operand", op.lhs, choice.lhs), ("right operand", op.rhs, choice.rhs)):
+        if wanted is not None and isinstance(value.type, TensorType):
+            _check_layout(ctx, op, what, ctx.layout(value), wanted)
+    return choice
+
+
+# ---- wgmma ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """How wgmma finds an operand in a buffer. Bytes; `row`: from one position of M or N to the next, `leading` and `stride` as in the
+    descriptor, `swizzle`: the span. `mn_contiguous`: M or N lies contiguously, K does not."""
+
+    mn_contiguous: bool
+    swizzle: int
+    leading: int
+    stride: int
+    rows: int
+
+    def at(self, mn: int, k: int) -> int:
+        """Offset of the block that starts at row (column) `mn`, a multiple of 8 or of a whole span, and at `k`, a multiple of 16."""
+        span = self.swizzle or CORE_BYTES
+        along, across = (mn, k) if self.mn_contiguous else (k, mn)
+        spans, rest = divmod(along * OPERAND_BYTES, span)
+        return spans * self.rows * span + rest + across * span
+
+
+def descriptor_form(layout: SharedLayout, mn_dim: int) -> Operand | None:
+    """How wgmma reads a buffer whose dimension `mn_dim` is M or N and whose other is K; None if it cannot."""
+    shape = layout.shape()
+    for order in ((0, 1), (1, 0)):
+        inner, rows = shape[order[0]], shape[order[1]]
+        for swizzle in (128, 64, 32, 0):
+            span = swizzle or CORE_BYTES
+            if inner * OPERAND_BYTES % span or SharedLayout.tma(shape, OPERAND_BYTES, swizzle, order) != layout.normalized():
+                continue
+            mn_contiguous = order[0] == mn_dim
+            next_span, eight_rows = rows * span, 8 * span
+            if swizzle:
+                return Operand(mn_contiguous, swizzle, next_span if mn_contiguous else CORE_BYTES, eight_rows, rows)
+            if mn_contiguous:
+                return Operand(True, 0, eight_rows, next_span, rows)
+            return Operand(False, 0, next_span, eight_rows, rows)
+    return None
+
+
+def _descriptor(ctx: Context, op: async_copy.DotOp, value: SSAValue, mn_dim: int, start: SSAValue) -> tuple[SSAValue, Operand]:
+    """The descriptor of an operand's first block, `start` bytes (the warpgroup's own part) into the buffer; b64."""
+    buffer = buffer_of(ctx, value)
+    form = descriptor_form(buffer.layout, mn_dim)
+    if form is None:
+        raise ctx.error(op, f"wgmma does not read a buffer laid out as {buffer.layout}", "use rows of 128, 64, 32 or 16 bytes as TMA writes them")
+    high = (form.stride >> 4) | SWIZZLE_MODE[form.swizzle] << 30
+    high -= (high >> 31) << 32
+
+    def make() -> SSAValue:
+        address = ctx.shr(ctx.and_(ctx.add(buffer.address, start), DESCRIPTOR_ADDRESS_MASK), 4)
+        low = ctx.or_(address, form.leading >> 4 << 16)
+        return ctx.inst("mov.b64", [ctx.concat([low, ctx.const(high)])], [reg("b64")])
+
+    if ctx.is_static(buffer.address):
+        return ctx.once_static(("descriptor", buffer.address, form, start), make), form
+    return make(), form
+
+
+@lowers(async_copy.DotOp)
+def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
+    choice = _choice(ctx, op)
+    shape = dot_rules.dot_shape(op)
+    down, along = choice.groups
+    columns = choice.extents[1] // along
+    steps = choice.extents[2] // K_STEP
+    kind = _type_name(dot_rules.operand_tile(op.lhs.type).element_type)
+
+    def start(form_of: SSAValue, mn_dim: int, weight: int, groups: int, step: int) -> SSAValue:
+        """Where the warpgroup's part begins, bytes."""
+        form = descriptor_form(buffer_of(ctx, form_of).layout, mn_dim)
+        if groups == 1 or form is None:
+            return ctx.const(0)
+        return ctx.once(("part", weight, groups, form.at(step, 0)), lambda: ctx.mul(_group(ctx, weight, groups), form.at(step, 0)))
+
+    left = None
+    if isinstance(op.lhs.type, TensorType):
+        registers = _zero_past_k(ctx, ctx.get(op.lhs), ctx.layout(op.lhs), 1, shape.k)
+    else:
+        left = _descriptor(ctx, op, op.lhs, 0, start(op.lhs, 0, 1, down, WGMMA_ROWS * choice.slabs))
+        registers = None
+    right = _descriptor(ctx, op, op.rhs, 1, start(op.rhs, 1, down, along, columns))
+
+    ctx.inst("wgmma.fence.sync.aligned")
+    acc = ctx.get(op.acc)
+    parts: list[SSAValue] = []
+    at = 0
+    for slab in range(choice.slabs):
+        for piece, n in enumerate(choice.pieces):
+            part = ctx.pick(acc, range(at, at + n // 2))
+            at += n // 2
+            opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind}"
+            for step in range(steps):
+                b, form = right
+                b = _advance(ctx, b, form.at(piece * WGMMA_MAX_N, step * K_STEP))
+                transposed = int(form.mn_contiguous)
+                if left is not None:
+                    a, form = left
+                    a = _advance(ctx, a, form.at(slab * WGMMA_ROWS, step * K_STEP))
+                    imms = [1, 1, int(form.mn_contiguous), transposed]
+                else:
+                    assert registers is not None
+                    first = 4 * (slab * steps + step)
+                    a = ctx.pick(registers, range(first, first + 4))
+                    imms = [1, 1, transposed]
+                part = ctx.inst(opcode, [part, a, b, ctx.const(1, "pred")], [part.type], imms=imms)
+            parts.append(part)
+    ctx.inst("wgmma.commit_group.sync.aligned")
+    ctx.set(op.res, ctx.concat(parts))
+
+
+def _group(ctx: Context, weight: int, extent: int) -> SSAValue:
+    """(warpgroup / weight) % extent, both powers of two: the same for a whole warp, and known to be."""
+    shifted = ctx.shr(ctx.warpgroup(), weight.bit_length() - 1)
+    return shifted if weight * extent * 128 >= ctx.threads else ctx.and_(shifted, extent - 1)
+
+
+def _advance(ctx: Context, descriptor: SSAValue, nbytes: int) -> SSAValue:
+    """The descriptor of what lies `nbytes` further; the address does not carry out of its field."""
+    if not nbytes:
+        return descriptor
+    if ctx.is_static(descriptor):
+        return ctx.once(("descriptor at", descriptor, nbytes), lambda: ctx.add(descriptor, nbytes >> 4))
+    return ctx.add(descriptor, nbytes >> 4)
+
+
+@lowers(async_copy.AwaitOp)
+def _await(ctx: Context, op: async_copy.AwaitOp) -> None:
+    ctx.inst("wgmma.wait_group.sync.aligned", imms=[0])
+    ctx.set(op.res, ctx.get(op.pending))
+
+
+# ---- mma.sync -------------------------------------------------------------------------------------------------------
+
+
+@lowers(tile.DotOp)
+def _dot(ctx: Context, op: tile.DotOp) -> None:
+    choice = _choice(ctx, op)
+    assert choice.lhs is not None and choice.rhs is not None
+    shape = dot_rules.dot_shape(op)
+    kind = _type_name(op.lhs.type.element_type)
+    depth = len(shape.batch)
+    lhs = _zero_past_k(ctx, ctx.get(op.lhs), choice.lhs, depth + 1, shape.k)
+    rhs = _zero_past_k(ctx, ctx.get(op.rhs), choice.rhs, depth, shape.k)
+    acc = ctx.get(op.acc)
+    a_at, b_at = _pairs(choice.lhs), _pairs(choice.rhs)
+    # The accumulator's values are in fours, one for each tile of 16x8, wherever the tile is.
+    tiles = [choice.acc.value_coords(value) for value in range(0, choice.acc.num_values, 4)]
+    opcode = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
+    for k in range(0, choice.extents[2], K_STEP):
+        a = [a_at[(*at[:-2], at[-2] + m, k + j)] for at in tiles for j in (0, 8) for m in (0, 8)]
+        b = [b_at[(*at[:-2], k + j, at[-1])] for at in tiles for j in (0, 8)]
+        acc = ctx.inst(opcode, [ctx.pick(lhs, a), ctx.pick(rhs, b), acc], [acc.type])
+    ctx.set(op.res, acc)
+
+
+def _pairs(layout: TVLayout) -> dict[tuple[int, ...], int]:
+    """The register of each pair of values, by its coordinates relative to the thread's first."""
+    return {layout.value_coords(2 * i): i for i in range(layout.num_values // 2)}
+
+
+def _zero_past_k(ctx: Context, registers: SSAValue, layout: TVLayout, dim: int, k: int) -> SSAValue:
+    """Packed 16-bit operands with zeros wherever the coordinate along `dim` is k or more."""
+    if k % K_STEP == 0:
+        return registers
+    reach = 1 + sum((mode.extent - 1) * mode.stride[dim] for mode in layout.thread)
+    at = ctx.thread_coord(layout, dim)
+    unit = layout.value_coords(1)[dim]
+    parts: list[SSAValue] = []
+    masks: dict[int, SSAValue] = {}
+    for i in range(layout.num_values // 2):
+        one = ctx.pick(registers, [i])
+        room = k - layout.value_coords(2 * i)[dim]  # the lower value is inside where the thread's coordinate is below
+        if room <= 0:
+            one = ctx.const(0)
+        elif room < reach + unit:
+            if room not in masks:
+                masks[room] = _mask(ctx, at, room, unit)
+            one = ctx.and_(one, masks[room])
+        parts.append(one)
+    return ctx.concat(parts)
+
+
+def _mask(ctx: Context, at: SSAValue, room: int, unit: int) -> SSAValue:
+    """Ones over the halves of a pair that are inside: at < room for the lower one, at + unit < room for the upper."""
+
+    def make() -> SSAValue:
+        low = ctx.inst("selp.b32", [ctx.const(0xFFFF), ctx.const(0), ctx.compare("lt", "s32", at, room)], [reg("b32")])
+        high = ctx.inst("selp.b32", [ctx.const(-65536), ctx.const(0), ctx.compare("lt", "s32", at, room - unit)], [reg("b32")])
+        return ctx.or_(low, high)
+
+    return ctx.once(("mask", at, room, unit), make)
+
+

@@ -1,0 +1,354 @@
+"""Addresses in shared memory: where a thread's values of a register tile lie in a buffer with a layout.
+
+An element at coordinates c lies at swizzle(Σ digit·stride) from the buffer's start. For a thread, c = t + v: t depends on the thread alone, v on
+the value alone. Where t and v occupy different bits of every coordinate, nothing carries, and the offset before the swizzle is the sum of
+the two parts, x + y. A swizzle XORs higher bits of an offset onto lower ones, within aligned blocks of its period P. Where the bits of
+x and y below P are different too, it may be taken apart:
+
+    swizzle(x + y) = (swizzle(x) ^ swizzle(y mod P)) + (y - y mod P)
+
+So a thread computes swizzle(x) once; each distinct XOR constant costs two instructions (the XOR, and adding the buffer's address), and all the
+rest is an immediate offset. Of the constant, bits that no thread's swizzle(x) has are added as an offset too. Example: rows of 64 bf16, swizzle
+of 128 bytes, ldmatrix: x is the lane's row and chunk; steps along K are XORs of 32, 64, 96 bytes, steps of 16 rows offsets of 2048.
+
+Where bits overlap (a tile of odd extents), each address is computed from its coordinates at run time: more instructions, the same values.
+
+**Matrices.** ldmatrix and stmatrix move 8×8 matrices of 16-bit elements; lane l holds row l / 4, columns 2(l % 4) and one more, and lanes 8j … 8j+7 give
+the addresses of the rows of matrix j (PTX ISA 9.0 §9.7.15.5.15). A register layout that starts so can be read through them: `matrix_form`
+gives the layout of *addresses*, in which a lane is a row, and the rest of this file treats it as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from math import gcd
+from operator import or_
+
+from xdsl.ir import SSAValue
+
+from ...dialects.layout import LayoutError, Mode, SharedLayout, TVLayout, common_vector, split_modes
+from ...dialects.ptx import reg
+from .context import Context
+
+Coords = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAccess:
+    """Accesses of a thread to a buffer: at `address` (one register, or one for each access) plus `offsets` bytes, where `inside` holds (None:
+    everywhere)."""
+
+    address: SSAValue
+    offsets: list[int]
+    inside: SSAValue | None
+
+
+def plan_shared(
+    ctx: Context,
+    base: SSAValue,
+    shared: SharedLayout,
+    size: int,
+    layout: TVLayout,
+    vector: int,
+    extents: Sequence[int],
+) -> SharedAccess:
+    """The accesses to the buffer at shared address `base`: `vector` values each of a tile held in `layout`, of `size` bytes an element. Values at
+    or past `extents` are not inside."""
+    coords = tuple(layout.value_coords(value) for value in range(0, layout.num_values, vector))
+    plan = _linear_plan(shared, size, layout.thread, coords)
+    addresses: list[SSAValue] = []
+    offsets: list[int] = []
+    if plan is not None:
+        thread = ctx.once(("shared offset", shared, size, layout.thread), lambda: _thread_offset(ctx, plan))
+        for flip, offset in plan.values:
+            addresses.append(_address(ctx, base, ctx.once(("flip", thread, flip), lambda: ctx.xor(thread, flip))))  # noqa: B023
+            offsets.append(offset)
+    else:
+        for coord in coords:
+            key = ("shared element", shared, size, layout.thread, coord)
+            offset = ctx.once(key, lambda: _element_offset(ctx, shared, size, layout, coord))  # noqa: B023
+            addresses.append(_address(ctx, base, offset))
+            offsets.append(0)
+    address = addresses[0] if len(set(addresses)) == 1 else ctx.concat(addresses)
+    return SharedAccess(address, offsets, _inside(ctx, layout, coords, extents))
+
+
+def _address(ctx: Context, base: SSAValue, offset: SSAValue) -> SSAValue:
+    """base + offset; in the prologue if the base is a constant address, which is known there."""
+    if ctx.is_static(base):
+        return ctx.once_static(("shared sum", base, offset), lambda: ctx.add(base, offset))
+    return ctx.add(base, offset)
+
+
+def _inside(ctx: Context, layout: TVLayout, coords: Sequence[Coords], extents: Sequence[int]) -> SSAValue | None:
+    """Predicates, one for each access, that hold where it is inside `extents`; None if all are for all threads."""
+    parts: list[list[SSAValue]] = []
+    for dim, (reach, extent) in enumerate(zip(layout.shape(), extents, strict=True)):
+        if reach <= extent:
+            continue
+        at = ctx.thread_coord(layout, dim)
+        found = {}
+        for coord in coords:
+            room = extent - coord[dim]
+            if room not in found:
+                found[room] = ctx.once(("inside", at, room), lambda: ctx.compare("lt", "s32", at, room))  # noqa: B023
+        parts.append([found[extent - coord[dim]] for coord in coords])
+    if not parts:
+        return None
+    each = [reduce(lambda a, b: ctx.both(a, b), row) for row in zip(*parts, strict=True)]
+    return each[0] if len(set(each)) == 1 else ctx.concat(each)
+
+
+# ---- the linear case ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """`digits`: (weight, extent, bytes) of the thread index whose sum, swizzled by `swizzle` = (shift, mask), is the thread's offset;
+    `values`: for each access the XOR constant and the offset."""
+
+    digits: tuple[tuple[int, int, int], ...]
+    swizzle: tuple[int, int] | None
+    values: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=1024)
+def _linear_plan(shared: SharedLayout, size: int, thread: tuple[Mode, ...], coords: tuple[Coords, ...]) -> _Plan | None:
+    """The plan where thread and value parts use different bits, as the module's docstring says; None otherwise."""
+    shared = shared.normalized()
+    for digits in shared.modes:
+        if any(extent & (extent - 1) for extent, _ in digits[:-1]):
+            return None
+    bits: list[tuple[int, Coords]] = []
+    weight = 1
+    for mode in thread:
+        if mode.extent & (mode.extent - 1):
+            return None
+        for i in range(mode.extent.bit_length() - 1):
+            bits.append((weight << i, tuple(stride << i for stride in mode.stride)))
+        weight *= mode.extent
+    used = [0] * shared.rank
+    for _, step in bits:
+        for d, s in enumerate(step):
+            if used[d] & s:
+                return None
+            used[d] |= s
+    if any(used[d] & c for coord in coords for d, c in enumerate(coord)):
+        return None
+
+    swizzle = None
+    period = size
+    if shared.swizzle is not None:
+        s = shared.swizzle
+        if s.shift < 0:
+            return None
+        base = s.base + size.bit_length() - 1
+        swizzle = (s.shift, ((1 << s.bits) - 1) << base)
+        period = s.period * size
+
+    def swizzled(offset: int) -> int:
+        return offset ^ ((offset >> swizzle[0]) & swizzle[1]) if swizzle else offset
+
+    offsets = [(w, _linear(shared, step) * size) for w, step in bits]
+    low = 0
+    for _, offset in offsets:
+        if low & (offset % period):
+            return None
+        low |= offset % period
+    have = reduce(or_, (swizzled(offset % period) for _, offset in offsets), 0)
+    values = []
+    for coord in coords:
+        offset = _linear(shared, coord) * size
+        if low & (offset % period):
+            return None
+        flip = swizzled(offset % period)
+        values.append((flip & have, (flip & ~have) + offset - offset % period))
+
+    digits: list[tuple[int, int, int]] = []
+    for w, offset in offsets:
+        if not offset:
+            continue
+        if digits and (last := digits[-1]) and w == last[0] * last[1] and offset == last[1] * last[2]:
+            digits[-1] = (last[0], 2 * last[1], last[2])
+        else:
+            digits.append((w, 2, offset))
+    return _Plan(tuple(digits), swizzle, tuple(values))
+
+
+def _linear(shared: SharedLayout, coords: Coords) -> int:
+    """The offset before the swizzle, in elements; coordinates may go past the last digit's extent."""
+    offset = 0
+    for at, digits in zip(coords, shared.modes, strict=True):
+        for extent, stride in digits[:-1]:
+            at, digit = divmod(at, extent)
+            offset += digit * stride
+        if digits:
+            offset += at * digits[-1][1]
+    return offset
+
+
+def _thread_offset(ctx: Context, plan: _Plan) -> SSAValue:
+    total = ctx.const(0)
+    for weight, extent, step in plan.digits:
+        total = ctx.add(total, ctx.mul(ctx.thread_digit(weight, extent), step))
+    return _swizzle(ctx, total, plan.swizzle)
+
+
+def _swizzle(ctx: Context, offset: SSAValue, swizzle: tuple[int, int] | None) -> SSAValue:
+    return ctx.xor(offset, ctx.and_(ctx.shr(offset, swizzle[0]), swizzle[1])) if swizzle else offset
+
+
+# ---- the general case -----------------------------------------------------------------------------------------------
+
+
+def _element_offset(ctx: Context, shared: SharedLayout, size: int, layout: TVLayout, coord: Coords) -> SSAValue:
+    """Bytes from the buffer's start to the element `coord` away from the thread's first, computed digit by digit."""
+    shared = shared.normalized()
+    total = ctx.const(0)
+    for dim, digits in enumerate(shared.modes):
+        at = ctx.add(ctx.thread_coord(layout, dim), coord[dim])
+        for i, (extent, stride) in enumerate(digits):
+            if i == len(digits) - 1:
+                digit = at
+            elif extent & (extent - 1):
+                raise ctx.error(None, f"the shared layout {shared} has a digit of extent {extent}, which is no power of two")
+            else:
+                digit, at = ctx.and_(at, extent - 1), ctx.shr(at, extent.bit_length() - 1)
+            total = ctx.add(total, ctx.mul(digit, stride * size))
+    if shared.swizzle is None:
+        return total
+    s = shared.swizzle
+    if s.shift < 0:
+        raise ctx.error(None, f"the shared layout {shared} swizzles upwards", "use a swizzle with a positive shift")
+    return _swizzle(ctx, total, (s.shift, ((1 << s.bits) - 1) << (s.base + size.bit_length() - 1)))
+
+
+# ---- 8x8 matrices ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixForm:
+    """`count` matrices an instruction (1, 2 or 4), transposed or not; `layout`: lanes are rows, values are instructions."""
+
+    count: int
+    transposed: bool
+    layout: TVLayout
+
+    def opcode(self, name: str) -> str:
+        """`name`: ldmatrix or stmatrix."""
+        return f"{name}.sync.aligned.m8n8.x{self.count}{'.trans' if self.transposed else ''}.shared.b16"
+
+
+@lru_cache(maxsize=1024)
+def matrix_form(registers: TVLayout, shared: SharedLayout) -> MatrixForm | None:
+    """How ldmatrix (stmatrix) moves a tile of 16-bit elements between a buffer and registers; None if it cannot."""
+    try:
+        quad, rest = split_modes(registers.thread, 4)
+        eight, others = split_modes(rest, 8)
+        pair, more = split_modes(registers.value, 2)
+    except LayoutError:
+        return None
+    if len(quad) != 1 or len(eight) != 1 or len(pair) != 1 or (quad[0].extent, eight[0].extent, pair[0].extent) != (4, 8, 2):
+        return None
+    rank = registers.rank
+    column = next((d for d in range(rank) if pair[0].stride == _unit(d, rank)), None)
+    row = next((d for d in range(rank) if eight[0].stride == _unit(d, rank)), None)
+    if column is None or row is None or row == column or quad[0].stride != _unit(column, rank, 2):
+        return None
+    if any(reach > extent for reach, extent in zip(registers.shape(), shared.shape(), strict=True)):
+        return None
+    if shared.contiguous(column) % 8 == 0:
+        along, across = column, row
+    elif shared.contiguous(row) % 8 == 0:
+        along, across = row, column
+    else:
+        return None
+    if any(mode.stride[along] % 8 for mode in (*others, *more)):  # a row of a matrix is 16 aligned bytes
+        return None
+    for count in (4, 2, 1):
+        try:
+            matrices, values = split_modes(more, count)
+        except LayoutError:
+            continue
+        if _product(matrices) != count:
+            continue
+        idle = Mode(4 // count, (0,) * rank)  # lanes whose addresses the instruction does not use
+        thread = (Mode(8, _unit(across, rank)), *matrices, idle, *others)
+        return MatrixForm(count, along == row, TVLayout(thread, values or (Mode(1, (0,) * rank),)))
+    return None
+
+
+def _unit(dim: int, rank: int, step: int = 1) -> Coords:
+    return tuple(step if d == dim else 0 for d in range(rank))
+
+
+def _product(modes: Sequence[Mode]) -> int:
+    total = 1
+    for mode in modes:
+        total *= mode.extent
+    return total
+
+
+# ---- moving tiles ---------------------------------------------------------------------------------------------------
+
+
+def read_tile(ctx: Context, base: SSAValue, shared: SharedLayout, layout: TVLayout) -> SSAValue:
+    """A tile of 16-bit elements from a buffer into registers held in `layout`; zeros past the buffer's extents."""
+    n = layout.num_values
+    form = matrix_form(layout, shared)
+    if form is not None:
+        access = plan_shared(ctx, base, shared, 2, form.layout, 1, form.layout.shape())
+        return ctx.inst(form.opcode("ldmatrix"), [access.address], [reg("b32", n // 2)], offsets=access.offsets)
+    vector = _access_vector(layout, shared, shared.shape())
+    access = plan_shared(ctx, base, shared, 2, layout, vector, shared.shape())
+    if vector == 1:
+        result = _load(ctx, "ld.shared.b16", access, reg("b16", n))
+        return ctx.inst("mov.b32", [result], [reg("b32", n // 2)]) if n % 2 == 0 else result
+    return _load(ctx, f"ld.shared.{_form(vector)}", access, reg("b32", n // 2))
+
+
+def _load(ctx: Context, opcode: str, access: SharedAccess, kind: object) -> SSAValue:
+    if access.inside is None:
+        return ctx.inst(opcode, [access.address], [kind], offsets=access.offsets)
+    zero = ctx.splat(ctx.const(0, kind.cls), kind.count)
+    return ctx.inst(opcode, [access.address], [kind], offsets=access.offsets, guard=access.inside, init=[zero])
+
+
+def write_tile(
+    ctx: Context,
+    base: SSAValue,
+    shared: SharedLayout,
+    layout: TVLayout,
+    extents: Sequence[int],
+    value: SSAValue,
+    guard: SSAValue | None = None,
+) -> None:
+    """A tile of 16-bit elements from registers into a buffer, without what lies at or past `extents`; where `guard` holds."""
+    n = layout.num_values
+    form = matrix_form(layout, shared) if ctx.target.compute_capability >= (9, 0) else None
+    if form is not None and all(reach <= extent for reach, extent in zip(layout.shape(), extents, strict=True)):
+        access = plan_shared(ctx, base, shared, 2, form.layout, 1, form.layout.shape())
+        ctx.inst(form.opcode("stmatrix"), [access.address, value], offsets=access.offsets, guard=guard)
+        return
+    vector = _access_vector(layout, shared, extents)
+    access = plan_shared(ctx, base, shared, 2, layout, vector, extents)
+    inside = ctx.both(access.inside, guard)
+    if vector == 1:
+        if value.type.cls == "b32":
+            value = ctx.inst("mov.b32", [value], [reg("b16", n)])
+        ctx.inst("st.shared.b16", [access.address, value], offsets=access.offsets, guard=inside)
+    else:
+        ctx.inst(f"st.shared.{_form(vector)}", [access.address, value], offsets=access.offsets, guard=inside)
+
+
+def _access_vector(layout: TVLayout, shared: SharedLayout, extents: Sequence[int]) -> int:
+    """How many elements one access may move: side by side in both, inside `extents` as a whole, at most 16 bytes."""
+    dim, width = common_vector(layout, shared)
+    width = gcd(width, layout.num_values, 8)
+    return gcd(width, extents[dim]) if layout.shape()[dim] > extents[dim] else width
+
+
+def _form(vector: int) -> str:
+    return "b32" if vector == 2 else f"v{vector // 2}.b32"

@@ -1,0 +1,77 @@
+"""How wide a vector may be that moves neighbouring elements of a tile to or from an array: what is known before layouts are.
+
+A vector access must be aligned, and inside or outside of the array as a whole. Alignment comes from the argument's `align` (of its base and its
+strides) and from what divides the tile's start; wholeness from what divides the array's extent and the tile's own.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from xdsl.dialects.builtin import IntegerAttr, MemRefType
+from xdsl.ir import Attribute, SSAValue
+
+from ..dialects import tile
+from .divisibility import ZERO_DIVISOR, Divisibility
+from .dot_rules import static_strides
+
+VECTOR_BYTES = 16
+"""`ld` and `st` move 16 bytes at most (PTX ISA 9.0 §9.7.9.8)."""
+BYTE_VECTOR = 4
+"""Elements of 8 bits that one access moves at most: `v4.b8`."""
+
+
+def memory_bytes(kind: Attribute) -> int:
+    """Bytes of an element in memory; i1 takes one, index eight."""
+    width = getattr(kind, "bitwidth", 64)
+    return max(1, width // 8)
+
+
+def argument_index(kernel: tile.KernelOp, array: SSAValue) -> int:
+    """Which of the kernel's arguments an array is."""
+    return next(index for index, value in enumerate(kernel.args) if value is array)
+
+
+def argument_align(kernel: tile.KernelOp, array: SSAValue) -> int:
+    """Bytes that the array's base address, and every stride but unit ones, are multiples of."""
+    stated = kernel.arg_attr(argument_index(kernel, array), "align")
+    assert isinstance(array.type, MemRefType)
+    return stated.value.data if isinstance(stated, IntegerAttr) else memory_bytes(array.type.element_type)
+
+
+def extent_divisor(kernel: tile.KernelOp, array: SSAValue, dim: int) -> int:
+    """A number that divides the array's extent along `dim`, as far as the contract states it."""
+    exprs = kernel.shape_exprs(argument_index(kernel, array))
+    assert exprs is not None
+    expr = exprs[dim]
+    if expr.op == "int":
+        return int(expr.value) or ZERO_DIVISOR
+    return kernel.divisor(str(expr.value)) if expr.op == "sym" else 1
+
+
+def vector_access(kernel: tile.KernelOp, facts: Divisibility, op: tile.LoadOp | tile.StoreOp) -> tuple[int | None, int]:
+    """(the tile's dimension along which elements lie side by side, how many of them may move together): (None, 1) where no
+    dimension is known to have stride 1. The number is a power of two."""
+    array, dims = op.array, op.tile_dims()
+    kind = array.type
+    assert isinstance(kind, MemRefType)
+    strides = static_strides(kind)
+    unit = [position for position, dim in enumerate(dims) if strides[dim] == 1]
+    if len(unit) != 1:
+        return (unit[0] if unit else None), 1
+    position = unit[0]
+    dim = dims[position]
+    size = memory_bytes(kind.element_type)
+    value = op.res if isinstance(op, tile.LoadOp) else op.value
+    aligned = argument_align(kernel, array) // size
+    for other, stride in enumerate(strides):
+        if other != dim and stride is not None:
+            aligned = gcd(aligned, stride)
+    width = gcd(
+        aligned,
+        facts.divisor(op.indices[dim]),
+        extent_divisor(kernel, array, dim),
+        tile.shape_of(value.type)[position],
+        VECTOR_BYTES // size if size > 1 else BYTE_VECTOR,
+    )
+    return position, max(1, width & -width)

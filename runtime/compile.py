@@ -1,0 +1,112 @@
+"""`tesela.compile`: a program as a file, as text, as a module or from Python, to a `Kernel`.
+
+Compilation proper happens at the first launch, once for each variant (`specialize.py`); `Kernel.variant` does it ahead of time.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from ..dialects.diagnostics import TeselaError
+from ..dialects.target import Target, get_target
+from .kernel import Kernel
+from .launch import Variant
+from .specialize import Facts, contract_of, kernels_of, specialize
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+
+@runtime_checkable
+class ModuleSource(Protocol):
+    """What the Python frontend hands over: a function that states its tile-level module for given compile-time values."""
+
+    def trace(self, **values: Any) -> ModuleOp: ...
+
+
+class ModuleCompiler:
+    """Makes the variants of one kernel of a module, and prints its levels. Compiling is one kernel at a time, whatever the threads."""
+
+    def __init__(self, module: ModuleOp, name: str, strict: bool = False):
+        self.module, self.name, self.strict = module, name, strict
+
+    def __call__(self, facts: Facts, target: Target) -> Variant:
+        from ..lowering.pipeline import compile_kernel
+
+        done = compile_kernel(specialize(self.module, self.name, facts), self.name, target)
+        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program)
+
+    def ir(self, level: str, facts: Facts, target: Target) -> str:
+        """The text of the module at a level of `lowering.pipeline.STAGES`. Raises TeselaError for an unknown level."""
+        from ..dialects.parsing import print_module
+        from ..lowering.pipeline import lower_to
+
+        module = specialize(self.module, self.name, facts)
+        lower_to(module, level, target)
+        return print_module(module)
+
+
+def compile(
+    source: str | os.PathLike[str] | ModuleOp | ModuleSource | Any,
+    target: str | Target | None = None,
+    *,
+    kernel: str | None = None,
+    filename: str | None = None,
+    strict: bool = False,
+    **values: Any,
+) -> Kernel:
+    """A callable kernel.
+
+    `source`: the path of an .mlir file, the text of a module (a string that holds 'tile.kernel'), a module, or a kernel
+    function of the Python frontend. `target`: 'sm_90a', 'sm_80' …; None leaves it to the GPU of each launch. `kernel` names one of a
+    module's kernels, `filename` what errors in a text call it. `strict`: what the assembler warns of, serialised tensor core
+    instructions or spilled registers, is an error. `values`: compile-time parameters of a kernel function. Raises TeselaError
+    with all errors of the program.
+    """
+    from ..lowering.pipeline import select_kernel
+
+    chosen = get_target(target) if isinstance(target, str) else target
+    module = load_module(source, filename, **values)
+    name = select_kernel(module, kernel)
+    return Kernel(contract_of(kernels_of(module)[name]), ModuleCompiler(module, name, strict), chosen, module)
+
+
+def load_module(source: Any, filename: str | None = None, **values: Any) -> ModuleOp:
+    """The module of any kind of source that `compile` takes, verified."""
+    from xdsl.dialects.builtin import ModuleOp
+
+    from ..dialects.diagnostics import source_text
+    from ..dialects.parsing import parse_module
+    from ..dialects.verify import verify_module
+
+    if isinstance(source, ModuleSource):
+        return source.trace(**values)
+    if values:
+        raise TeselaError.at(
+            None, f"{', '.join(values)}: only a function has compile-time parameters, but a {type(source).__name__} was given"
+        )
+    if isinstance(source, ModuleOp):
+        verify_module(source)
+        return source
+    if not isinstance(source, str | os.PathLike):
+        raise TeselaError.at(
+            None,
+            f"a {type(source).__name__} cannot be compiled",
+            "pass a path, the text of a module, a module, or a function decorated with @tesela.kernel",
+        )
+    if isinstance(source, str) and ("tile.kernel" in source or "\n" in source):
+        name, text = filename or "<string>", source
+    else:
+        name = filename or os.fspath(source)
+        try:
+            text = Path(source).read_text(encoding="utf-8")
+        except OSError as error:
+            raise TeselaError.at(None, f"cannot read '{name}': {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise TeselaError.at(None, f"cannot read '{name}': it is not UTF-8 text") from None
+    with source_text(name, text):
+        module = parse_module(text, name)
+        verify_module(module)
+    return module

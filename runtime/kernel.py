@@ -1,0 +1,319 @@
+"""`Kernel`: what `tesela.compile` gives and a program calls: `gemm(A, B)` checks, specialises, compiles, launches.
+
+A call goes through these steps; all but the first and the last are remembered for arrays of the same shapes, strides, alignment
+and place:
+
+1. arguments by position or name; an array that the kernel only writes may be left out, is then allocated and returned;
+2. the contract's checks, which give the symbolic dimensions (`contract.py`);
+3. the facts that a variant may assume (`specialize.py`), and the variant, compiled at its first use;
+4. the grid, and parameters packed but for addresses and scalars (`launch.Call`);
+5. the launch, on the GPU that holds the arrays, on a GPU by way of copies, or in the simulator.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..dialects.diagnostics import TeselaError
+from ..dialects.launch_plan import ArrayArg, LaunchPlan
+from ..dialects.target import Target, get_target
+from . import driver
+from .arrays import ELEMENT_TYPES, HOST, ArrayView, allocate_like, clear, dense_strides, view
+from .assemble import Resources
+from .contract import Contract, overlapping
+from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate
+from .specialize import ALIGNMENT, Facts, facts_of, usual_facts
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+DEVICES = ("auto", "cuda", "sim")
+DEVICE_VARIABLE = "TESELA_DEVICE"
+DEFAULT_TARGET = "sm_90a"
+"""What is compiled for where no target is stated and no GPU asks for another."""
+
+MAX_SHAPES = 1024
+"""Combinations of shapes and the like that a kernel remembers; forgotten all at once when there are more."""
+
+
+class Compiler(Protocol):
+    """Makes the variant of a kernel under some facts for a target. One that has IR also has `ir`, see `compile.ModuleCompiler`."""
+
+    def __call__(self, facts: Facts, target: Target) -> Variant: ...
+
+
+
+@dataclass(slots=True)
+class _Shapes:
+    """What is remembered of a combination of shapes, strides, alignments and places."""
+
+    dims: dict[str, int]
+    grid: tuple[int, int, int]
+    calls: dict[tuple[Any, ...], Call]
+
+
+class Kernel:
+    """A kernel that can be called on arrays. Attributes: `contract`, `target` (None: each device's own), `module` (None if loaded)."""
+
+    def __init__(self, contract: Contract, compiler: Compiler, target: Target | None = None, module: ModuleOp | None = None):
+        self.contract = contract
+        self.target = target
+        self.module = module
+        self._compiler = compiler
+        self._variants: dict[tuple[Facts, str], Variant] = {}
+        self._shapes: dict[tuple[Any, ...], _Shapes] = {}
+        self._lock = threading.Lock()
+        self._last: Variant | None = None
+        self._array_positions = [i for i, arg in enumerate(contract.args) if isinstance(arg, ArrayArg)]
+        self._scalar_positions = [i for i, arg in enumerate(contract.args) if not isinstance(arg, ArrayArg)]
+        self._outputs = [i for i in self._array_positions if contract.args[i].access == "w"]
+        self._align_mask = max([ALIGNMENT, *contract.align.values()]) - 1
+
+    @property
+    def name(self) -> str:
+        return self.contract.name
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.contract.signature}>"
+
+    def __call__(self, *args: Any, device: str | None = None, stream: Any = None, **kwargs: Any) -> Any:
+        """Launch on arrays and scalars; returns the outputs that were left out (one, or a tuple in order; None if there were none).
+
+        `device`: 'auto' (the GPU that holds the arrays; for host arrays a GPU if there is one, else the simulator), 'cuda' or
+        'sim'; by default what TESELA_DEVICE says. `stream`: a CUDA stream (an integer, or an object of torch or CuPy); by default the
+        one that the arrays' library works on. On a GPU the call returns once the launch is queued, but for host arrays, which
+        it waits for. Raises TeselaError for every wrong argument, before anything is launched.
+        """
+        contract = self.contract
+        values = contract.bind(args, kwargs)
+        views: list[ArrayView | None] = [None] * len(values)
+        for i in self._array_positions:
+            if values[i] is not None:
+                views[i] = view(values[i], f"{contract.name}: {contract.args[i].name}")
+        scalars: list[float] = [0] * len(values)
+        for i in self._scalar_positions:
+            scalars[i] = contract.check_scalar(i, values[i])
+        place = self._place(views, device)
+        left_out = [i for i in self._outputs if values[i] is None]
+        if left_out:
+            dims = contract.solve(views)
+            example = next((values[i] for i in self._array_positions if values[i] is not None), None)
+            for i in left_out:
+                home = place if example is None and place >= 0 else next((v.device for v in views if v is not None), HOST)
+                values[i] = allocate_like(example, contract.output_shape(i, dims), contract.args[i].dtype, home)
+                views[i] = view(values[i])
+        spans = [seen.span() if seen is not None else None for seen in views]
+        overlaps = overlapping(contract.args, spans)
+        if place == SIMULATOR:
+            launched = self._simulate(views, overlaps, scalars)
+        else:
+            launched = self._on_gpu(place, views, overlaps, scalars, stream)
+        if not left_out:
+            return None
+        if not launched:
+            for i in left_out:
+                clear(views[i])
+        return values[left_out[0]] if len(left_out) == 1 else tuple(values[i] for i in left_out)
+
+    def variant(self, *args: Any, target: str | Target | None = None, facts: Facts | None = None, **kwargs: Any) -> Variant:
+        """The compiled variant that a call on these arguments would take; without arguments, the one for arrays as they usually
+        are (aligned to 16 bytes, not overlapping, any extents), or under `facts`. `target` overrides the kernel's."""
+        wanted = self._target(target)
+        if facts is None and (args or kwargs):
+            values = self.contract.bind(args, kwargs)
+            views = [
+                view(value, f"{self.name}: {arg.name}") if isinstance(arg, ArrayArg) and value is not None else None
+                for arg, value in zip(self.contract.args, values)
+            ]
+            dims = self.contract.solve(views)
+            spans = [seen.span() if seen is not None else None for seen in views]
+            for i in self._outputs:  # those that were left out will be dense, aligned, and overlap nothing
+                if views[i] is None:
+                    shape = self.contract.output_shape(i, dims)
+                    dtype = self.contract.args[i].dtype
+                    views[i] = ArrayView(0, shape, dense_strides(shape), dtype, ELEMENT_TYPES[dtype].itemsize, HOST, False, None, None)
+            facts = facts_of(self.contract, views, dims, overlapping(self.contract.args, spans))
+        return self._variant(facts or usual_facts(self.contract), wanted)
+
+    def plan(self, *args: Any, **kwargs: Any) -> LaunchPlan:
+        """The launch plan of `variant(...)`."""
+        return self.variant(*args, **kwargs).plan
+
+    def ir(self, level: str, *, target: str | Target | None = None, facts: Facts | None = None) -> str:
+        """The module's text at a level ('tile', 'async', 'layout', 'ptx-ir'): of the latest launch's variant, or under `facts`.
+
+        Raises TeselaError for an unknown level, and for a kernel that was loaded without its module.
+        """
+        if not hasattr(self._compiler, "ir"):
+            raise self.contract.error("it was loaded as PTX text and has no other level")
+        if facts is None:
+            facts = self._last.facts if self._last is not None else usual_facts(self.contract)
+        return self._compiler.ir(level, facts, self._target(target))
+
+    @property
+    def last(self) -> Variant:
+        """The variant of the latest launch, or the usual one if there was none."""
+        return self._last or self.variant()
+
+    @property
+    def ptx(self) -> str:
+        """The PTX text of the latest launch's variant, or of the usual one."""
+        return self.last.ptx
+
+    @property
+    def resources(self) -> Resources:
+        """Registers, spills and such of that variant, as the assembler reports them."""
+        return self.last.resources()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of that variant should know: slow paths taken, and why."""
+        return self.last.plan.notes
+
+    def _target(self, target: str | Target | None) -> Target:
+        if target is not None:
+            return get_target(target) if isinstance(target, str) else target
+        if self.target is not None:
+            return self.target
+        if driver.device_available():
+            return get_target(driver.current_device().target)
+        return get_target(DEFAULT_TARGET)
+
+    def _place(self, views: Sequence[ArrayView | None], device: str | None) -> int:
+        """Where to run: a GPU's number, or SIMULATOR. Raises TeselaError where the arrays and the device do not go together."""
+        device = device or os.environ.get(DEVICE_VARIABLE) or "auto"
+        if device not in DEVICES:
+            raise self.contract.error(f"unknown device '{device}'", f"it is one of {', '.join(DEVICES)}")
+        first: tuple[str, ArrayView] | None = None
+        for arg, seen in zip(self.contract.args, views):
+            if seen is None:
+                continue
+            if first is None:
+                first = (arg.name, seen)
+            elif seen.device != first[1].device:
+                raise self.contract.error(
+                    f"{arg.name} is in {seen.place}, but {first[0]} is in {first[1].place}", "move all arrays to one place"
+                )
+        home = first[1].device if first is not None else HOST
+        if home != HOST:
+            if device == "sim":
+                assert first is not None
+                raise self.contract.error(
+                    f"{first[0]} is in {first[1].place}, but the simulator takes arrays in host memory", "copy the arrays to the host"
+                )
+            return home
+        if device == "sim" or (device == "auto" and not driver.device_available()):
+            return SIMULATOR
+        return driver.current_device().ordinal
+
+    def _call(
+        self,
+        place: int,
+        views: Sequence[ArrayView | None],
+        addresses: Sequence[int] | None,
+        overlaps: Sequence[tuple[int, int]],
+        target: Target,
+    ) -> Call | None:
+        """The prepared call for these arrays, at `addresses` where those are not the views' own; None for a grid of no blocks."""
+        if addresses is not None:
+            views = [None if seen is None else replace(seen, address=at) for seen, at in zip(views, addresses)]
+        mask = self._align_mask
+        key = (
+            place,
+            *[
+                None if seen is None else (seen.dtype, seen.shape, seen.strides, seen.address & mask, seen.readonly)
+                for seen in views
+            ],
+        )
+        shapes = self._shapes.get(key)
+        if shapes is None:
+            dims = self.contract.solve(views)
+            self.contract.check_alignment(views)
+            if len(self._shapes) >= MAX_SHAPES:
+                self._shapes.clear()
+            shapes = self._shapes[key] = _Shapes(dims, self.contract.blocks(dims), {})
+        if 0 in shapes.grid:
+            return None
+        overlaps = tuple(overlaps)
+        call = shapes.calls.get(overlaps)
+        if call is None:
+            self.contract.check_noalias(overlaps)
+            variant = self._variant(facts_of(self.contract, views, shapes.dims, overlaps), target)
+            variant.check_dims(shapes.dims)
+            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, shapes.grid)
+        return call
+
+    def _variant(self, facts: Facts, target: Target) -> Variant:
+        key = (facts, target.name)
+        found = self._variants.get(key)
+        if found is None:
+            with self._lock:
+                found = self._variants.get(key)
+                if found is None:
+                    found = self._variants[key] = self._compiler(facts, target)
+        return found
+
+    def _simulate(self, views: list[ArrayView | None], overlaps: Sequence[tuple[int, int]], scalars: Sequence[float]) -> bool:
+        """Launch in the simulator; False for a grid of no blocks."""
+        from ..simulator.memory import Memory
+
+        memory = Memory()
+        addresses = map_arrays(self.contract.args, views, memory)
+        target = self.target or get_target(DEFAULT_TARGET)
+        call = self._call(SIMULATOR, views, addresses, overlaps, target)
+        if call is None:
+            return False
+        self._last = call.variant
+        simulate(call, addresses, scalars, memory)
+        return True
+
+    def _on_gpu(
+        self,
+        ordinal: int,
+        views: list[ArrayView | None],
+        overlaps: Sequence[tuple[int, int]],
+        scalars: Sequence[float],
+        stream: Any,
+    ) -> bool:
+        """Launch on a GPU; False for a grid of no blocks."""
+        gpu = driver.device(ordinal)
+        target = self.target or get_target(gpu.target)
+        with driver.activated(gpu):
+            if not is_host(views):
+                call = self._call(ordinal, views, None, overlaps, target)
+                if call is None:
+                    return False
+                self._last = call.variant
+                addresses = [0 if seen is None else seen.address for seen in views]
+                call.on_gpu(call.variant.function(gpu), addresses, scalars, _stream(stream, views))
+                return True
+            self.contract.solve(views)  # before anything is copied
+            staging = Staging(self.contract.args, views)
+            try:
+                call = self._call(ordinal, views, staging.addresses, overlaps, target)
+                if call is None:
+                    return False
+                self._last = call.variant
+                call.on_gpu(call.variant.function(gpu), staging.addresses, scalars, _stream(stream, views))
+                staging.copy_back()
+            finally:
+                staging.close()
+            return True
+
+
+def _stream(stream: Any, views: Sequence[ArrayView | None]) -> int:
+    """The stream's handle: as given, or the one that the arrays' library works on, or the legacy default stream."""
+    if stream is None:
+        return next((seen.stream for seen in views if seen is not None and seen.stream is not None), 0)
+    if isinstance(stream, int):
+        return stream
+    for attribute in ("cuda_stream", "ptr"):
+        if (handle := getattr(stream, attribute, None)) is not None:
+            return int(handle)
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    raise TeselaError.at(None, f"stream is a {type(stream).__name__}, but an integer or a stream of torch or CuPy is required")

@@ -1,0 +1,359 @@
+"""From a compiled variant and the arrays of a call to a launch: parameters packed, on a GPU or in the simulator.
+
+A `Call` is what stays the same while the arrays' shapes, strides, alignment and places do: the grid, and a buffer of
+parameters in which a launch only overwrites addresses, scalars and tensor maps. Kernels keep one for each such combination.
+
+Host arrays go to a GPU as *spans*: all bytes between an array's lowest and highest element, so that strides stay what they are. Arrays
+whose spans overlap travel as one, so that a kernel sees the same aliasing as in host memory. A span keeps its offset modulo 256
+in the array that it is a view of, so that a misaligned view stays one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..dialects.diagnostics import Diagnostic, TeselaError
+from ..dialects.launch_plan import ArrayArg, LaunchPlan, Param, ScalarArg, TensorMap, TensorMapSpec
+from ..dialects.ptx_program import Program
+from . import driver
+from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
+from .assemble import Assembled, Resources, assemble, read_messages, read_resources
+from .specialize import ALIGNMENT, Facts
+
+SIMULATOR = -2
+"""The simulator's number among device numbers; GPUs count from 0."""
+
+MAX_CACHED_MAPS = 256
+"""Tensor maps that a call keeps encoded, by address; emptied when there are more."""
+
+_FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e", "i64": "<q", "index": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "i1": "<B"}
+
+
+@dataclass
+class Variant:
+    """One compilation of a kernel: for a target, under some facts. Machine code is made when a GPU first asks for it."""
+
+    facts: Facts
+    plan: LaunchPlan
+    ptx: str
+    messages: list[Diagnostic] = field(default_factory=list)
+    times: dict[str, float] = field(default_factory=dict)
+    """Milliseconds of each step that made it."""
+    strict: bool = False
+    parsed: Program | None = None
+    """The PTX text as data, where it is at hand."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _assembled: dict[str, Assembled] = field(default_factory=dict)
+    _functions: dict[int, Any] = field(default_factory=dict)
+
+    def assembled(self, arch: str | None = None) -> Assembled:
+        """The machine code for `arch`, by default the plan's own target."""
+        arch = arch or self.plan.target
+        with self._lock:
+            if arch not in self._assembled:
+                start = time.perf_counter()
+                self._assembled[arch] = assemble(self.ptx, arch, strict=self.strict)
+                self.times["assemble"] = (time.perf_counter() - start) * 1e3
+            return self._assembled[arch]
+
+    def resources(self, arch: str | None = None) -> Resources:
+        """Registers, spills and such, as the assembler reports them."""
+        return self.assembled(arch).resources.get(self.plan.name, Resources())
+
+    def function(self, gpu: driver.Device) -> Any:
+        """The loaded kernel on `gpu`, whose context must be current. Raises TeselaError where the GPU cannot run the target."""
+        found = self._functions.get(gpu.ordinal)
+        if found is not None:
+            return found
+        target = self.plan.target
+        if target.endswith("a") and target != gpu.arch:
+            raise TeselaError.at(
+                None, f"{self.plan.name} is compiled for {target}, but {gpu.name} is {gpu.arch}", f"compile for {gpu.target}, or leave the target out"
+            )
+        assembled = self.assembled(gpu.arch if target == gpu.arch or not gpu.arch.endswith("a") else gpu.arch[:-1])
+        with self._lock:
+            if gpu.ordinal not in self._functions:
+                module, log = driver.load_module(assembled.image, assembled.is_cubin)
+                if log:
+                    assembled.log = log
+                    assembled.messages = read_messages(log, self.ptx, self.strict)
+                    assembled.resources = read_resources(log)
+                    if errors := [message for message in assembled.messages if message.severity == "error"]:
+                        raise TeselaError(errors)
+                self._functions[gpu.ordinal] = driver.get_function(module, self.plan.name, self.plan.shared_bytes)
+            return self._functions[gpu.ordinal]
+
+    def program(self) -> Program:
+        """The PTX text as data, for the simulator; read once."""
+        if self.parsed is None:
+            from ..dialects.ptx_text import read_program
+
+            self.parsed = read_program(self.ptx)
+        return self.parsed
+
+    def check_dims(self, dims: Mapping[str, int]) -> None:
+        """Raises TeselaError where a dimension is larger than this variant can address."""
+        for need in self.plan.requirements:
+            if need.kind == "max_dim" and dims.get(need.arg, 0) > need.value:
+                raise TeselaError.at(
+                    None, f"{self.plan.name}: {need.arg} = {dims[need.arg]}, but this variant takes at most {need.value}"
+                )
+
+
+class Call:
+    """A variant with everything bound but addresses, tensor maps and scalars; see the module's docstring."""
+
+    def __init__(self, variant: Variant, views: Sequence[ArrayView | None], dims: Mapping[str, int], grid: tuple[int, int, int]):
+        self.variant = variant
+        self.grid = grid
+        self._lock = threading.Lock()
+        plan = variant.plan
+        index = {arg.name: position for position, arg in enumerate(plan.args)}
+        sizes = [driver.TENSOR_MAP_BYTES if param.kind == "tensormap" else 8 for param in plan.params]
+        # Tensor maps stand first and the buffer is aligned to 64 bytes, as they want.
+        order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+        offsets = [0] * len(sizes)
+        end = 0
+        for i in order:
+            offsets[i] = end
+            end += sizes[i]
+        self._storage = ctypes.create_string_buffer(end + 64)
+        start = -(-ctypes.addressof(self._storage) // 64) * 64
+        shift = start - ctypes.addressof(self._storage)
+        self._bytes = memoryview(self._storage).cast("B")[shift : shift + end]
+        self._pointers = (ctypes.c_void_p * max(len(sizes), 1))(*(start + offset for offset in offsets))
+        self.params_address = ctypes.addressof(self._pointers)
+        self._addresses: list[tuple[int, int]] = []
+        self._scalars: list[tuple[int, int, str]] = []
+        self._maps: list[tuple[int, int, Callable[[int], TensorMap]]] = []
+        self._encoded: dict[tuple[int, int], bytes] = {}
+        self._template: list[tuple[Param, int]] = []
+        for param, offset in zip(plan.params, offsets):
+            position = index.get(param.arg, -1)
+            if param.kind == "pointer":
+                self._addresses.append((offset, position))
+            elif param.kind == "scalar":
+                self._scalars.append((offset, position, plan.args[position].dtype))
+            elif param.kind == "tensormap":
+                assert param.tensormap is not None
+                self._maps.append((offset, position, _map_maker(param.tensormap, plan.args[position], views[position])))
+            else:
+                value = dims[param.arg] if param.kind == "dim" else stride_of(views[position], plan.args[position], param.index)
+                struct.pack_into("<q", self._bytes, offset, value)
+                self._template.append((param, value))
+
+    def on_gpu(self, function: Any, addresses: Sequence[int], scalars: Sequence[float], stream: int) -> None:
+        """Launch on the current context's GPU. `addresses` and `scalars` by argument position."""
+        plan = self.variant.plan
+        with self._lock:
+            buffer = self._bytes
+            for offset, position in self._addresses:
+                struct.pack_into("<Q", buffer, offset, addresses[position])
+            for offset, position, dtype in self._scalars:
+                pack_scalar(buffer, offset, dtype, scalars[position])
+            for offset, position, make in self._maps:
+                key = (offset, addresses[position])
+                encoded = self._encoded.get(key)
+                if encoded is None:
+                    if len(self._encoded) >= MAX_CACHED_MAPS:
+                        self._encoded.clear()
+                    encoded = self._encoded[key] = driver.encode_tensor_map(_nonempty(make(addresses[position])))
+                buffer[offset : offset + driver.TENSOR_MAP_BYTES] = encoded
+            driver.launch(function, self.grid, plan.threads, plan.shared_bytes, stream, self.params_address, plan.cluster)
+
+    def simulator_params(self, addresses: Sequence[int], scalars: Sequence[float]) -> list[int | TensorMap]:
+        """The parameters in PTX order, as `tesela.simulator.launch` wants them."""
+        plan = self.variant.plan
+        values = {id(param): value for param, value in self._template}
+        makers = iter(self._maps)
+        index = {arg.name: position for position, arg in enumerate(plan.args)}
+        result: list[int | TensorMap] = []
+        for param in plan.params:
+            position = index.get(param.arg, -1)
+            if param.kind == "pointer":
+                result.append(addresses[position])
+            elif param.kind == "scalar":
+                bits = bytearray(8)
+                pack_scalar(bits, 0, plan.args[position].dtype, scalars[position])
+                result.append(int.from_bytes(bits, "little"))
+            elif param.kind == "tensormap":
+                result.append(next(makers)[2](addresses[position]))
+            else:
+                result.append(values[id(param)])
+        return result
+
+
+def stride_of(seen: ArrayView | None, arg: ArrayArg | ScalarArg, axis: int) -> int:
+    """The stride to pass, in elements. Dimensions of extent 1 have none to speak of: 0 passes for any multiple."""
+    assert seen is not None and isinstance(arg, ArrayArg)
+    required = arg.strides[axis]
+    if required is not None:
+        return required
+    return 0 if seen.shape[axis] <= 1 else seen.strides[axis]
+
+
+def pack_scalar(buffer: Any, offset: int, dtype: str, value: float) -> None:
+    """Write a scalar of `dtype` at `offset`. Floats are rounded once, to nearest even; one too large becomes infinity."""
+    if dtype in ("f16", "bf16", "f32"):
+        with np.errstate(over="ignore"):
+            source = _round_to_odd(value) if dtype == "bf16" else np.float64(value)
+            data = source.astype(ELEMENT_TYPES[dtype]).tobytes()
+        buffer[offset : offset + len(data)] = data
+    else:
+        struct.pack_into(_FORMATS[dtype], buffer, offset, value)
+
+
+def _round_to_odd(value: float) -> np.float32:
+    """An f32 near enough to `value` that rounding it to bf16 gives what rounding `value` itself would: inexact ones get an odd last bit.
+
+    (ml_dtypes rounds a double twice, first to nearest f32.)
+    """
+    near = np.float32(value)
+    if np.isfinite(near) and float(near) != value and not int(near.view(np.uint32)) & 1:
+        near = np.nextafter(near, np.float32(np.inf if value > float(near) else -np.inf))
+    return near
+
+
+def _map_maker(spec: TensorMapSpec, arg: ArrayArg | ScalarArg, seen: ArrayView | None) -> Callable[[int], TensorMap]:
+    assert seen is not None and isinstance(arg, ArrayArg)
+    dims = tuple(seen.shape[axis] for axis in spec.dims)
+    # A dimension of extent 1 may have any stride in its array; the map wants a multiple of 16 bytes.
+    strides = tuple(
+        ALIGNMENT if seen.shape[axis] <= 1 else seen.strides[axis] * seen.itemsize for axis in spec.dims[1:]
+    )
+
+    def make(address: int) -> TensorMap:
+        return TensorMap(arg.dtype, address, dims, strides, spec.box, (1,) * len(dims), spec.swizzle, spec.fill)
+
+    return make
+
+
+def _nonempty(tensor_map: TensorMap) -> TensorMap:
+    """The map itself; for an empty array, whose map the driver would reject and no thread uses, one of extents 1 over scratch memory."""
+    if 0 not in tensor_map.dims:
+        return tensor_map
+    return TensorMap(
+        tensor_map.dtype,
+        _scratch(driver.current_device().ordinal),
+        (1,) * len(tensor_map.dims),
+        (ALIGNMENT,) * len(tensor_map.strides),
+        tensor_map.box,
+        tensor_map.element_strides,
+        tensor_map.swizzle,
+        tensor_map.fill,
+    )
+
+
+_scratch_memory: dict[int, int] = {}
+
+
+def _scratch(ordinal: int) -> int:
+    if ordinal not in _scratch_memory:
+        address = driver.allocate(256)
+        driver.fill_zeros(address, 256)
+        _scratch_memory[ordinal] = address
+    return _scratch_memory[ordinal]
+
+
+@dataclass
+class _Group:
+    """Host arrays whose spans overlap: bytes [low, high) of the host, at `base` on the device once it is copied. `offset`: what
+    `base` is to be modulo 256."""
+
+    low: int
+    high: int
+    offset: int
+    members: list[int]
+    written: bool
+    base: int = 0
+
+
+class Staging:
+    """Host arrays on a GPU for the time of one launch. `addresses` are the device's, by argument position."""
+
+    def __init__(self, args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | None]):
+        self.addresses = [0] * len(views)
+        self._groups = _groups(args, views)
+        self._allocations: list[int] = []
+        try:
+            for group in self._groups:
+                allocation = driver.allocate(group.high - group.low + 256)
+                self._allocations.append(allocation)
+                group.base = allocation + group.offset
+                driver.copy_to_device(group.base, group.low, group.high - group.low)
+                for position in group.members:
+                    seen = views[position]
+                    assert seen is not None
+                    self.addresses[position] = group.base + seen.address - group.low
+        except TeselaError:
+            self.close()
+            raise
+
+    def copy_back(self) -> None:
+        """Wait for the launch, and copy what it may have written to the host."""
+        driver.synchronize()
+        for group in self._groups:
+            if group.written:
+                driver.copy_to_host(group.low, group.base, group.high - group.low)
+
+    def close(self) -> None:
+        for allocation in self._allocations:
+            driver.free(allocation)
+        self._allocations = []
+
+
+def _groups(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | None]) -> list[_Group]:
+    """Nonempty host arrays, joined where their spans overlap."""
+    spans = sorted((*seen.span(), position) for position, seen in enumerate(views) if seen is not None and 0 not in seen.shape)
+    groups: list[_Group] = []
+    for low, high, position in spans:
+        arg = args[position]
+        written = isinstance(arg, ArrayArg) and "w" in arg.access
+        if groups and low < groups[-1].high:
+            last = groups[-1]
+            last.high, last.written = max(last.high, high), last.written or written
+            last.members.append(position)
+        else:
+            seen = views[position]
+            assert seen is not None
+            groups.append(_Group(low, high, (kept_offset(seen) + low - seen.address) % 256, [position], written))
+    return groups
+
+
+def simulate(call: Call, addresses: Sequence[int], scalars: Sequence[float], memory: Any) -> Any:
+    """Run a call in the simulator over `memory`, in which the arrays were mapped; returns the simulator's RunResult."""
+    from ..simulator import launch
+
+    plan = call.variant.plan
+    return launch(
+        call.variant.program(),
+        plan.name,
+        call.grid,
+        (plan.threads, 1, 1),
+        call.simulator_params(addresses, scalars),
+        memory,
+        shared_bytes=plan.shared_bytes,
+        cluster=plan.cluster,
+    )
+
+
+def map_arrays(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | None], memory: Any) -> list[int]:
+    """Map host arrays into the simulator's memory, in place; their addresses by argument position. Read-only arguments fault when written."""
+    addresses = [0] * len(views)
+    for position, (arg, seen) in enumerate(zip(args, views)):
+        if seen is not None:
+            addresses[position] = memory.map_array(host_array(seen), arg.name)
+    return addresses
+
+
+def is_host(views: Sequence[ArrayView | None]) -> bool:
+    """Whether all arrays are in host memory (also where there are none)."""
+    return all(seen is None or seen.device == HOST for seen in views)

@@ -1,0 +1,462 @@
+"""The block interpreter: runs a `tile.kernel` of the tile and async levels on NumPy arrays, one block of its grid after the other.
+
+It is the meaning of these two levels that every later level is compared with; arithmetic is as docs/numbers.md says. Encodings (layouts) are
+ignored, so a module may be run before and after any pass that keeps it at these levels.
+
+    module = parse_module(text)
+    out = np.zeros((3, 4), np.float32)
+    run_kernel(module, {"x": x, "y": out})
+
+How it works. A kernel is *decoded* once into a tree of steps, whose operands are slots of a list, the frame. A step calls the meaning of its
+operation (`block_ops.py` for those that only compute; here for memory, control and channels) on the frame's values. Blocks of the grid are independent, so their order is
+free: `seed` shuffles it, which shows a program that depends on it. Results that depend on the order of a sum are computed in
+float64, so they differ from any machine's by its own error only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from ..dialects import async_copy, tile
+from ..dialects.diagnostics import TeselaError
+from ..dialects.tile import element_type, shape_of
+from . import tile_arithmetic as ta
+from .block_calls import (
+    array_arguments,
+    bind_array,
+    bind_scalar,
+    check_names,
+    find_kernel,
+    infer_dims,
+    written_arguments,
+)
+from .block_ops import MEANINGS, Refused, check_dot
+from .channels import Buffer, Channel, Dots, Pending, Slot, Token
+from .contract import grid_shape
+from .tile_arithmetic import Value, dtype_of
+
+MAX_TRIPS = 10_000_000
+"""An scf.while that runs longer is taken for one that never ends."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """The run of one block: values by slot, its channels by the operation that makes each, its asynchronous dots."""
+
+    values: list[Any]
+    channels: dict[Operation, Channel] = field(default_factory=dict)
+    dots: Dots = field(default_factory=Dots)
+
+
+Step = Callable[[Frame], None]
+Effect = Callable[..., Sequence[Any]]
+"""(frame, operand values) -> result values"""
+
+
+@contextmanager
+def _at(op: Operation):
+    """Gives a `Refused` the place of `op`."""
+    try:
+        yield
+    except Refused as refused:
+        raise TeselaError.at(op, refused.message, refused.hint) from None
+
+
+class Semantics:
+    """What the interpreter asks of values; `bounds.py` has another one, whose values know how far they may be off."""
+
+    def meaning(self, op: Operation) -> Callable[..., Any] | None:
+        """The function from operand values to the result of an operation that only computes; None if it does not."""
+        found = MEANINGS.get(op.name)
+        return None if found is None else found(op)
+
+    def array(self, name: str, array: np.ndarray, written: bool) -> Any:
+        """What stands for an array argument."""
+        return array
+
+    def load(self, array: Any, starts: Sequence[int], dims: Sequence[int], shape: Sequence[int], *fill: Any) -> Any:
+        return load_tile(array, starts, dims, shape, *fill)
+
+    def store(self, array: Any, starts: Sequence[int], dims: Sequence[int], value: Any) -> None:
+        store_tile(array, starts, dims, value)
+
+    def dot(self, a: Any, b: Any, acc: Any) -> Any:
+        return ta.dot(a, b, acc)
+
+    def integer(self, value: Any) -> int:
+        """An index or a condition that decides what the program does."""
+        return int(value)
+
+    def same(self, a: Any, b: Any) -> bool:
+        return a.tobytes() == b.tobytes()
+
+
+class _Decoder:
+    """Turns operations into steps; one for each kernel."""
+
+    def __init__(self, semantics: Semantics) -> None:
+        self.semantics = semantics
+        self.slots: dict[SSAValue, int] = {}
+
+    def slot(self, value: SSAValue) -> int:
+        return self.slots.setdefault(value, len(self.slots))
+
+    def slots_of(self, values: Iterable[SSAValue]) -> list[int]:
+        return [self.slot(value) for value in values]
+
+    def block(self, block: Block) -> Step:
+        """The steps of a block without its terminator."""
+        steps = [self.step(op) for op in block.ops if op.name not in _TERMINATORS]
+
+        def run(frame: Frame) -> None:
+            for step in steps:
+                step(frame)
+
+        return run
+
+    def step(self, op: Operation) -> Step:
+        with _at(op):
+            if (control := _CONTROL.get(op.name)) is not None:
+                return control(self, op)
+            if (effect := _EFFECTS.get(op.name)) is not None:
+                return self.call(op, effect(self.semantics, op))
+            if (function := self.semantics.meaning(op)) is not None:
+                return self.call(op, lambda frame, *operands: (function(*operands),))
+            raise Refused(
+                f"the block interpreter knows no operation '{op.name}'", "run a module of the tile or async level"
+            )
+
+    def call(self, op: Operation, function: Callable[..., Sequence[Any]]) -> Step:
+        """A step that calls `function(frame, *operands)` for the results' values."""
+        sources, targets = self.slots_of(op.operands), self.slots_of(op.results)
+
+        def run(frame: Frame) -> None:
+            values = frame.values
+            try:
+                results = function(frame, *[values[slot] for slot in sources])
+            except Refused as refused:
+                raise TeselaError.at(op, refused.message, refused.hint) from None
+            for slot, result in zip(targets, results):
+                values[slot] = result
+
+        return run
+
+
+# --- Memory ---
+
+
+def _window(array: Value, starts: Sequence[int], dims: Sequence[int], shape: Sequence[int]) -> tuple[Any, Any] | None:
+    """Where a tile that starts at `starts` meets the array: the array's part, with the tile's dimensions in order, and the tile's
+    slices; None where they do not meet."""
+    index: list[Any] = list(starts)
+    inside: list[slice] = []
+    for dim, extent in zip(dims, shape):
+        start, end = index[dim], min(index[dim] + extent, array.shape[dim])
+        first = max(start, 0)
+        if first >= end:
+            return None
+        index[dim] = slice(first, end)
+        inside.append(slice(first - start, end - start))
+    for dim, position in enumerate(index):
+        if isinstance(position, int) and not 0 <= position < array.shape[dim]:
+            return None
+    part = array[(*index, ...)]  # the ellipsis keeps a view, also of a single element
+    kept = sorted(dims)
+    return part.transpose([kept.index(dim) for dim in dims]), tuple(inside)
+
+
+def load_tile(
+    array: Value, starts: Sequence[int], dims: Sequence[int], shape: Sequence[int], fill: Value | None = None
+) -> Value:
+    """`tile.load`: `fill` (or zero) past the edges (N39)."""
+    out = np.full(shape, np.zeros((), array.dtype) if fill is None else fill, array.dtype)
+    if (met := _window(array, starts, dims, shape)) is not None:
+        part, inside = met
+        out[(*inside, ...)] = part
+    return out
+
+
+def store_tile(array: Value, starts: Sequence[int], dims: Sequence[int], tile_value: Value) -> None:
+    """`tile.store`: nothing past the edges."""
+    if (met := _window(array, starts, dims, tile_value.shape)) is not None:
+        part, inside = met
+        part[...] = tile_value[(*inside, ...)]
+
+
+def _load(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, tile.LoadOp)
+    dims, shape, count = op.tile_dims(), shape_of(op.res.type), len(op.indices)
+
+    def run(frame: Frame, array: Any, *rest: Any) -> Sequence[Any]:
+        starts = [semantics.integer(start) for start in rest[:count]]
+        return (semantics.load(array, starts, dims, shape, *rest[count:]),)
+
+    return run
+
+
+def _store(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, tile.StoreOp)
+    dims = op.tile_dims()
+
+    def run(frame: Frame, value: Any, array: Any, *starts: Any) -> Sequence[Any]:
+        semantics.store(array, [semantics.integer(start) for start in starts], dims, value)
+        return ()
+
+    return run
+
+
+# --- Channels ---
+
+
+def _channel(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, async_copy.ChannelOp)
+    depth = op.depth.value.data
+
+    def run(frame: Frame) -> Sequence[Any]:
+        if (old := frame.channels.get(op)) is not None:
+            old.check_drained()
+        frame.channels[op] = Channel(depth)
+        return (frame.channels[op],)
+
+    return run
+
+
+def _put(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, async_copy.PutOp)
+    dims, shape = op.tile_dims(), op.channel.type.shape
+
+    def run(frame: Frame, channel: Channel, array: Any, *starts: Any) -> Sequence[Any]:
+        at = [semantics.integer(start) for start in starts]
+        value = semantics.load(array, at, dims, shape)
+        channel.put(Slot(value, lambda: semantics.same(value, semantics.load(array, at, dims, shape))))
+        return ()
+
+    return run
+
+
+def _write(semantics: Semantics, op: Operation) -> Effect:
+    def run(frame: Frame, channel: Channel, value: Any) -> Sequence[Any]:
+        channel.put(Slot(value))
+        return ()
+
+    return run
+
+
+def _get(semantics: Semantics, op: Operation) -> Effect:
+    return lambda frame, channel: (channel.get(),)
+
+
+def _release(semantics: Semantics, op: Operation) -> Effect:
+    def run(frame: Frame, channel: Channel, token: Token | None = None) -> Sequence[Any]:
+        channel.release(frame.dots, token)
+        return ()
+
+    return run
+
+
+def _transpose_buffer(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, async_copy.TransposeOp)
+    order = op.order
+    return lambda frame, buffer: (buffer.transposed(order),)
+
+
+def _read(semantics: Semantics, op: Operation) -> Effect:
+    return lambda frame, buffer: (buffer.read(),)
+
+
+def _async_dot(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, async_copy.DotOp)
+    check_dot(op, op.rhs.type.element, element_type(op.acc.type))
+
+    def run(frame: Frame, lhs: Any, rhs: Buffer, acc: Any) -> Sequence[Any]:
+        number = frame.dots.issue()
+        a = lhs.read(number) if isinstance(lhs, Buffer) else lhs
+        return Pending(semantics.dot(a, rhs.read(number), acc), number), Token(number)
+
+    return run
+
+
+def _await(semantics: Semantics, op: Operation) -> Effect:
+    def run(frame: Frame, pending: Pending) -> Sequence[Any]:
+        frame.dots.wait(pending.number)
+        return (pending.value,)
+
+    return run
+
+
+_EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
+    tile.LoadOp.name: _load,
+    tile.StoreOp.name: _store,
+    async_copy.ChannelOp.name: _channel,
+    async_copy.PutOp.name: _put,
+    async_copy.WriteOp.name: _write,
+    async_copy.GetOp.name: _get,
+    async_copy.ReleaseOp.name: _release,
+    async_copy.TransposeOp.name: _transpose_buffer,
+    async_copy.ReadOp.name: _read,
+    async_copy.DotOp.name: _async_dot,
+    async_copy.AwaitOp.name: _await,
+}
+"""Operations that touch memory or channels: name -> decoded operation -> (frame, operands) -> results."""
+
+
+# --- Control ---
+
+
+def _move(frame: Frame, sources: Sequence[int], targets: Sequence[int]) -> None:
+    """Assign all at once: targets may be sources."""
+    for slot, value in zip(targets, [frame.values[source] for source in sources]):
+        frame.values[slot] = value
+
+
+def _for(decoder: _Decoder, op: Operation) -> Step:
+    assert isinstance(op, scf.ForOp)
+    lower, upper, step = decoder.slots_of((op.lb, op.ub, op.step))
+    counter, *carried = decoder.slots_of(op.body.block.args)
+    initial, results = decoder.slots_of(op.iter_args), decoder.slots_of(op.results)
+    body = decoder.block(op.body.block)
+    yielded = decoder.slots_of(op.body.block.last_op.operands if op.body.block.last_op is not None else ())
+    dtype = dtype_of(op.lb.type)
+
+    def run(frame: Frame) -> None:
+        with _at(op):
+            first, end, stride = (decoder.semantics.integer(frame.values[slot]) for slot in (lower, upper, step))
+        if stride <= 0:
+            raise TeselaError.at(op, f"the step of a loop must be positive, found {stride}")
+        _move(frame, initial, carried)
+        for position in range(first, end, stride):
+            frame.values[counter] = np.asarray(position, dtype)
+            body(frame)
+            _move(frame, yielded, carried)
+        _move(frame, carried, results)
+
+    return run
+
+
+def _if(decoder: _Decoder, op: Operation) -> Step:
+    assert isinstance(op, scf.IfOp)
+    condition, results = decoder.slot(op.cond), decoder.slots_of(op.results)
+    branches = []
+    for region in (op.true_region, op.false_region):
+        if region.first_block is None:
+            branches.append((lambda frame: None, []))
+            continue
+        body = decoder.block(region.block)
+        last = region.block.last_op
+        branches.append((body, decoder.slots_of(last.operands) if isinstance(last, scf.YieldOp) else []))
+
+    def run(frame: Frame) -> None:
+        with _at(op):
+            body, yielded = branches[0 if decoder.semantics.integer(frame.values[condition]) else 1]
+        body(frame)
+        _move(frame, yielded, results)
+
+    return run
+
+
+def _while(decoder: _Decoder, op: Operation) -> Step:
+    assert isinstance(op, scf.WhileOp)
+    before_block, after_block = op.before_region.block, op.after_region.block
+    initial, results = decoder.slots_of(op.arguments), decoder.slots_of(op.results)
+    before_args, after_args = decoder.slots_of(before_block.args), decoder.slots_of(after_block.args)
+    before, after = decoder.block(before_block), decoder.block(after_block)
+    end = before_block.last_op
+    assert isinstance(end, scf.ConditionOp) and after_block.last_op is not None
+    condition, *passed = decoder.slots_of(end.operands)
+    yielded = decoder.slots_of(after_block.last_op.operands)
+
+    def run(frame: Frame) -> None:
+        _move(frame, initial, before_args)
+        for _ in range(MAX_TRIPS):
+            before(frame)
+            with _at(op):
+                more = decoder.semantics.integer(frame.values[condition])
+            if not more:
+                _move(frame, passed, results)
+                return
+            _move(frame, passed, after_args)
+            after(frame)
+            _move(frame, yielded, before_args)
+        raise TeselaError.at(op, f"the loop did not end within {MAX_TRIPS} trips")
+
+    return run
+
+
+_CONTROL: dict[str, Callable[[_Decoder, Operation], Step]] = {
+    scf.ForOp.name: _for,
+    scf.IfOp.name: _if,
+    scf.WhileOp.name: _while,
+}
+_TERMINATORS = {scf.YieldOp.name, scf.ConditionOp.name, tile.ReturnOp.name}
+
+
+def known_operations() -> frozenset[str]:
+    """The names of all operations that the interpreter runs."""
+    return frozenset((*MEANINGS, *_EFFECTS, *_CONTROL, *_TERMINATORS))
+
+
+# --- Running a kernel ---
+
+
+def run_kernel(
+    module: Operation,
+    arrays: Mapping[str, np.ndarray],
+    scalars: Mapping[str, Any] | None = None,
+    kernel: str | None = None,
+    seed: int | None = None,
+    semantics: Semantics | None = None,
+) -> None:
+    """Run a kernel for its whole logical grid; its stores change `arrays` in place.
+
+    `module`: a module with a kernel (`kernel` names it if there are several), or a `tile.kernel` itself. `arrays`: by argument name, with
+    the argument's element type (bf16 as `ml_dtypes.bfloat16`, or as `V2` as NumPy's files hold it) and any strides that its type allows;
+    every array argument must be there. `scalars`: by argument name. `seed` shuffles the order of the blocks, which must not matter.
+    `semantics`: another meaning of values.
+
+    Raises TeselaError, with the place in the program, for a call against the contract and for a program that does what has no meaning.
+    """
+    op = find_kernel(module, kernel)
+    scalars = scalars or {}
+    stated = array_arguments(op)
+    check_names(op, "scalar", scalars, [name for name in op.names if name not in stated])
+    if missing := [name for name in stated if name not in arrays]:
+        raise TeselaError.at(op, f"array argument '{missing[0]}' of kernel @{op.sym_name.data} is missing")
+    dims = infer_dims(op, arrays)
+    written = written_arguments(op)
+    semantics = semantics or Semantics()
+    decoder = _Decoder(semantics)
+    arguments: list[Any] = []
+    for name, arg in zip(op.names, op.args):
+        decoder.slot(arg)
+        if name in stated:
+            array = bind_array(op, name, stated[name][1], arrays[name], name in written)
+            arguments.append(semantics.array(name, array, name in written))
+        else:
+            arguments.append(bind_scalar(op, name, arg, scalars))
+    for arg, symbol in zip(op.dim_args, op.dims.data):
+        decoder.slot(arg)
+        arguments.append(np.asarray(dims[symbol.data], ta.I64))
+    coordinates = decoder.slots_of(op.grid_args)
+    body = decoder.block(op.body.block)
+    points = list(product(*map(range, grid_shape([entry.data for entry in op.grid.data], dims))))
+    if seed is not None:
+        np.random.default_rng(seed).shuffle(points)
+    size = len(decoder.slots)
+    # Overflow, NaN and division of floats by zero are values, not mistakes (docs/numbers.md).
+    with np.errstate(all="ignore"):
+        for point in points:
+            frame = Frame([*arguments, *[None] * (size - len(arguments))])
+            for slot, coordinate in zip(coordinates, point):
+                frame.values[slot] = np.asarray(coordinate, ta.I64)
+            body(frame)
+            for channel_op, channel in frame.channels.items():
+                with _at(channel_op):
+                    channel.check_drained()

@@ -1,0 +1,384 @@
+"""Kernels with dots, compiled for both ways (wgmma + TMA, mma.sync + cp.async) and run in the simulator against NumPy."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tesela.dialects.diagnostics import TeselaError
+from tesela.runtime.compile import compile
+
+TARGETS = ("sm_90a", "sm_90", "sm_80")
+DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
+
+
+def random(shape, dtype="bf16", seed=0, pad=0):
+    """Values around 1 of the element type; `pad` unused elements after each row."""
+    rng = np.random.default_rng(seed + math.prod(shape))
+    full = (*shape[:-1], shape[-1] + pad)
+    return rng.standard_normal(full).astype(DTYPES[dtype])[..., : shape[-1]]
+
+
+def check(result, lhs, rhs, k):
+    """f32 sums of exact products: the error of k additions."""
+    expected = lhs.astype(np.float64) @ rhs.astype(np.float64)
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, rtol=1e-6 * max(k, 1), atol=2e-6 * max(k, 1))
+
+
+def gemm(tile, a="mk", b="kn", dtype="bf16", attributes="", names="kernel"):
+    """C = A·B in tiles of M×N×K; `a` "mk" or "km", `b` "kn" or "nk": which way round the arrays lie."""
+    bm, bn, bk = tile
+    size = {"m": bm, "n": bn, "k": bk}
+    memref = f"memref<?x?x{dtype}, strided<[?, 1]>>"
+
+    def load(name, array, dims, start):
+        kind = f"tensor<{size[dims[0]]}x{size[dims[1]]}x{dtype}>"
+        at = ", ".join(start[d] for d in dims)
+        return f"%{name} = tile.load %{array}[{at}] : {memref} -> {kind}", kind
+
+    start = {"m": "%m", "n": "%n", "k": "%k"}
+    load_a, kind_a = load("a", "A", a, start)
+    load_b, kind_b = load("b", "B", b, start)
+    turn_a = turn_b = ""
+    lhs, rhs = "%a", "%b"
+    dot_a, dot_b = f"tensor<{bm}x{bk}x{dtype}>", f"tensor<{bk}x{bn}x{dtype}>"
+    if a == "km":
+        turn_a, lhs = f"%at = tile.transpose %a [1, 0] : {kind_a} -> {dot_a}", "%at"
+    if b == "nk":
+        turn_b, rhs = f"%bt = tile.transpose %b [1, 0] : {kind_b} -> {dot_b}", "%bt"
+    shape = {"mk": "[M, K]", "km": "[K, M]", "kn": "[K, N]", "nk": "[N, K]"}
+    acc = f"tensor<{bm}x{bn}xf32>"
+    return f"""
+tile.kernel @gemm(%A: {memref} {shape[a]}, %B: {memref} {shape[b]}, %C: memref<?x?xf32, strided<[?, 1]>> [M, N])
+    dims(%K = K) grid(%bm = M ceildiv {bm}, %bn = N ceildiv {bn}) {attributes} {{
+  %c0 = arith.constant 0 : index
+  %tm = arith.constant {bm} : index
+  %tn = arith.constant {bn} : index
+  %tk = arith.constant {bk} : index
+  %m = arith.muli %bm, %tm : index
+  %n = arith.muli %bn, %tn : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> {acc}
+  %acc = scf.for %k = %c0 to %K step %tk iter_args(%c = %zero) -> ({acc}) {{
+    {load_a}
+    {load_b}
+    {turn_a}
+    {turn_b}
+    %d = tile.dot {lhs}, {rhs}, %c : {dot_a}, {dot_b} -> {acc}
+    scf.yield %d : {acc}
+  }}
+  tile.store %acc, %C[%m, %n] : {acc}, memref<?x?xf32, strided<[?, 1]>>
+}}"""
+
+
+def run_gemm(text, target, sizes, a="mk", b="kn", dtype="bf16", pad=0):
+    m, n, k = sizes
+    lhs, rhs = random((m, k), dtype), random((k, n), dtype, 1)
+    stored_a = random((k, m), dtype, 0, pad) if a == "km" else random((m, k), dtype, 0, pad)
+    stored_b = random((n, k), dtype, 1, pad) if b == "nk" else random((k, n), dtype, 1, pad)
+    lhs = stored_a.T if a == "km" else stored_a
+    rhs = stored_b.T if b == "nk" else stored_b
+    kernel = compile(text, target)
+    check(kernel(stored_a, stored_b, device="sim"), lhs, rhs, k)
+    return kernel
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("a", ["mk", "km"])
+@pytest.mark.parametrize("b", ["kn", "nk"])
+def test_orders(target, a, b):
+    run_gemm(gemm((64, 64, 32), a, b), target, (72, 80, 48), a, b)
+    run_gemm(gemm((64, 64, 32), a, b), target, (70, 67, 35), a, b)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("m", [1, 7, 129])
+@pytest.mark.parametrize("k", [0, 1, 64, 129])
+def test_extents(target, m, k):
+    run_gemm(gemm((64, 64, 64), "mk", "nk"), target, (m, 65, k), "mk", "nk")
+
+
+TILES = [(128, 128, 64), (16, 8, 16), (100, 72, 40), (64, 320, 16), (256, 64, 32), (48, 24, 8), (33, 17, 5), (128, 96, 24), (64, 16, 136)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("order", ["mk kn", "km nk"])
+def test_tiles(target, tile, order):
+    """Tiles that are no multiples of the instructions' extents, several slabs and pieces, K tails; arrays that TMA takes."""
+    a, b = order.split()
+    run_gemm(gemm(tile, a, b), target, (tile[0] + 8, tile[1] + 24, 2 * tile[2] + 8), a, b)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("warps", [1, 2, 4, 8, 16])
+def test_warps(target, warps):
+    attributes = f"attributes {{warps = {warps} : i64}}"
+    run_gemm(gemm((64, 64, 32), "mk", "kn", "f16", attributes), target, (72, 80, 48), "mk", "kn", "f16")
+
+
+CHAIN = """
+tile.kernel @chain(%Q: memref<?x?x{t}, strided<[?, 1]>> [M, D], %K: memref<?x?x{t}, strided<[?, 1]>> [N, D],
+                   %V: memref<?x?x{t}, strided<[?, 1]>> [N, E], %O: memref<?x?xf32, strided<[?, 1]>> [M, E])
+    dims(%N = N) grid(%bm = M ceildiv {m}, %be = E ceildiv {e}) {{
+  %c0 = arith.constant 0 : index
+  %tm = arith.constant {m} : index
+  %tn = arith.constant {n} : index
+  %te = arith.constant {e} : index
+  %m = arith.muli %bm, %tm : index
+  %e = arith.muli %be, %te : index
+  %f0 = arith.constant 0.0 : f32
+  %half = arith.constant 0.5 : f32
+  %q = tile.load %Q[%m, %c0] : memref<?x?x{t}, strided<[?, 1]>> -> tensor<{m}x{d}x{t}>
+  %zero = tile.full %f0 : f32 -> tensor<{m}x{e}xf32>
+  %acc = scf.for %n = %c0 to %N step %tn iter_args(%o = %zero) -> (tensor<{m}x{e}xf32>) {{
+    %k = tile.load %K[%n, %c0] : memref<?x?x{t}, strided<[?, 1]>> -> tensor<{n}x{d}x{t}>
+    %kt = tile.transpose %k [1, 0] : tensor<{n}x{d}x{t}> -> tensor<{d}x{n}x{t}>
+    %s0 = tile.full %f0 : f32 -> tensor<{m}x{n}xf32>
+    %s = tile.dot %q, %kt, %s0 : tensor<{m}x{d}x{t}>, tensor<{d}x{n}x{t}> -> tensor<{m}x{n}xf32>
+    %h = tile.full %half : f32 -> tensor<{m}x{n}xf32>
+    %r = arith.mulf %s, %h : tensor<{m}x{n}xf32>
+    %p = tile.cast %r : tensor<{m}x{n}xf32> -> tensor<{m}x{n}x{t}>
+    %v = tile.load %V[%n, %e] : memref<?x?x{t}, strided<[?, 1]>> -> tensor<{n}x{e}x{t}>
+    %w = tile.dot %p, %v, %o : tensor<{m}x{n}x{t}>, tensor<{n}x{e}x{t}> -> tensor<{m}x{e}xf32>
+    scf.yield %w : tensor<{m}x{e}xf32>
+  }}
+  tile.store %acc, %O[%m, %e] : tensor<{m}x{e}xf32>, memref<?x?xf32, strided<[?, 1]>>
+}}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("tile", [(64, 64, 64, 64), (128, 48, 32, 72), (16, 24, 40, 8), (72, 36, 16, 20)], ids=str)
+@pytest.mark.parametrize("pad", [0, 1])
+def test_chain(target, tile, pad):
+    """The second dot's left operand is computed from the first's result; the first's is loaded once, before the loop."""
+    m, n, d, e = tile
+    kernel = compile(CHAIN.format(t="bf16", m=m, n=n, d=d, e=e), target)
+    size = (m + 8, 2 * n + 8, d, e + 16)
+    q, k = random((size[0], d), pad=pad), random((size[1], d), seed=1, pad=pad)
+    v = random((size[1], size[3]), seed=2, pad=pad)
+    s = (q.astype(np.float32) @ k.astype(np.float32).T * np.float32(0.5)).astype(ml_dtypes.bfloat16)
+    result = kernel(q, k, v, device="sim")
+    expected = s.astype(np.float64) @ v.astype(np.float64)
+    # One rounding of p to bf16 may go the other way where the f32 sums differ in their last bit.
+    np.testing.assert_allclose(result, expected, rtol=2e-2, atol=2e-2 * math.sqrt(d))
+    assert np.abs(result - expected).mean() < 1e-3 * math.sqrt(d)
+
+
+BATCH = """
+tile.kernel @batch(%A: memref<?x?x?xbf16, strided<[?, ?, 1]>> [B, M, K], %B: memref<?x?x?xbf16, strided<[?, ?, 1]>> [B, N, K],
+                   %C: memref<?x?x?xf32, strided<[?, ?, 1]>> [B, M, N])
+    dims(%K = K) grid(%bb = B ceildiv {b}, %bm = M ceildiv 32, %bn = N ceildiv 24) {{
+  %c0 = arith.constant 0 : index
+  %tb = arith.constant {b} : index
+  %tm = arith.constant 32 : index
+  %tn = arith.constant 24 : index
+  %tk = arith.constant {k} : index
+  %i = arith.muli %bb, %tb : index
+  %m = arith.muli %bm, %tm : index
+  %n = arith.muli %bn, %tn : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> tensor<{b}x32x24xf32>
+  %acc = scf.for %k = %c0 to %K step %tk iter_args(%c = %zero) -> (tensor<{b}x32x24xf32>) {{
+    %a = tile.load %A[%i, %m, %k] : memref<?x?x?xbf16, strided<[?, ?, 1]>> -> tensor<{b}x32x{k}xbf16>
+    %b = tile.load %B[%i, %n, %k] : memref<?x?x?xbf16, strided<[?, ?, 1]>> -> tensor<{b}x24x{k}xbf16>
+    %t = tile.transpose %b [0, 2, 1] : tensor<{b}x24x{k}xbf16> -> tensor<{b}x{k}x24xbf16>
+    %d = tile.dot %a, %t, %c : tensor<{b}x32x{k}xbf16>, tensor<{b}x{k}x24xbf16> -> tensor<{b}x32x24xf32>
+    scf.yield %d : tensor<{b}x32x24xf32>
+  }}
+  tile.store %acc, %C[%i, %m, %n] : tensor<{b}x32x24xf32>, memref<?x?x?xf32, strided<[?, ?, 1]>>
+}}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("b", [1, 2, 3, 8])
+@pytest.mark.parametrize("k", [32, 20])
+def test_batch(target, b, k):
+    kernel = compile(BATCH.format(b=b, k=k), target)
+    lhs, rhs = random((b + 1, 40, 48)), random((b + 1, 32, 48), seed=1)
+    check(kernel(lhs, rhs, device="sim"), lhs, rhs.transpose(0, 2, 1), 48)
+
+
+SLICES = """
+tile.kernel @slices(%A: memref<?x?x?xf16, strided<[?, ?, 1]>> [H, M, K], %B: memref<?x?x?xf16, strided<[?, ?, 1]>> [K, H, N],
+                    %C: memref<?x?x?xf32, strided<[?, ?, 1]>> [H, M, N])
+    dims(%K = K) grid(%h = H, %bm = M ceildiv 64) {
+  %c0 = arith.constant 0 : index
+  %tm = arith.constant 64 : index
+  %tk = arith.constant 32 : index
+  %m = arith.muli %bm, %tm : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+  %acc = scf.for %k = %c0 to %K step %tk iter_args(%c = %zero) -> (tensor<64x64xf32>) {
+    %a = tile.load %A[%h, %m, %k] : memref<?x?x?xf16, strided<[?, ?, 1]>> -> tensor<64x32xf16>
+    %b = tile.load %B[%k, %h, %c0] dims [0, 2] : memref<?x?x?xf16, strided<[?, ?, 1]>> -> tensor<32x64xf16>
+    %d = tile.dot %a, %b, %c : tensor<64x32xf16>, tensor<32x64xf16> -> tensor<64x64xf32>
+    scf.yield %d : tensor<64x64xf32>
+  }
+  tile.store %acc, %C[%h, %m, %c0] : tensor<64x64xf32>, memref<?x?x?xf32, strided<[?, ?, 1]>>
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pad", [0, 3])
+def test_tiles_of_larger_arrays(target, pad):
+    """Arrays of rank 3: one dimension is fixed by the grid, wherever it is."""
+    lhs, rhs = random((3, 70, 40), "f16", 0, pad), random((40, 3, 64), "f16", 1, pad)
+    check(compile(SLICES, target)(lhs, rhs, device="sim"), lhs, rhs.transpose(1, 0, 2), 40)
+
+
+# ---- order of events ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["earliest", "latest", 1, 2, 3])
+def schedule(request, monkeypatch):
+    """Asynchronous operations complete as early or as late as they may, or warps and completions come in random order."""
+    import tesela.simulator
+
+    launch = tesela.simulator.launch
+    options = {"seed": request.param} if isinstance(request.param, int) else {"completion": request.param}
+    monkeypatch.setattr(tesela.simulator, "launch", lambda *args, **kwargs: launch(*args, **kwargs, **options))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pad", [0, 1])
+def test_any_schedule(schedule, target, pad):
+    """Slots are filled again while others could still read them, unless the barriers are right."""
+    run_gemm(gemm((128, 64, 32), "mk", "nk"), target, (136, 64, 160), "mk", "nk", pad=pad)
+
+
+NESTED = """
+tile.kernel @nested(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?xbf16, strided<[?, 1]>> [K, N],
+                    %C: memref<?x?xf32, strided<[?, 1]>> [M, N], %odd: i64)
+    dims(%M = M, %K = K) grid(%bn = N ceildiv 64) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : i64
+  %i0 = arith.constant 0 : i64
+  %c32 = arith.constant 32 : index
+  %c64 = arith.constant 64 : index
+  %n = arith.muli %bn, %c64 : index
+  %f0 = arith.constant 0.0 : f32
+  scf.for %m = %c0 to %M step %c64 {
+    %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+    %acc, %turn = scf.for %k = %c0 to %K step %c32 iter_args(%c = %zero, %t = %odd) -> (tensor<64x64xf32>, i64) {
+      %now = arith.cmpi eq, %t, %i0 : i64
+      %r = scf.if %now -> (tensor<64x64xf32>) {
+        %a = tile.load %A[%m, %k] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<64x32xbf16>
+        %b = tile.load %B[%k, %n] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<32x64xbf16>
+        %d = tile.dot %a, %b, %c : tensor<64x32xbf16>, tensor<32x64xbf16> -> tensor<64x64xf32>
+        scf.yield %d : tensor<64x64xf32>
+      } else {
+        scf.yield %c : tensor<64x64xf32>
+      }
+      %next = arith.subi %c1, %t : i64
+      scf.yield %r, %next : tensor<64x64xf32>, i64
+    }
+    tile.store %acc, %C[%m, %n] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
+  }
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("odd", [0, 1])
+def test_phases_through_loops_and_conditionals(target, odd):
+    """Every second step of K is skipped, so that the phase of a channel depends on the path; three tiles of rows a block."""
+    a, b = random((150, 160)), random((160, 72), seed=1)
+    result = compile(NESTED, target)(a, b, odd=odd, device="sim")
+    kept = [k for k in range(160) if (k // 32) % 2 == odd]
+    check(result, a[:, kept], b[kept], len(kept))
+
+
+WHILE = """
+tile.kernel @until(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?xbf16, strided<[?, 1]>> [K, N],
+                   %C: memref<?x?xf32, strided<[?, 1]>> [M, N])
+    dims(%K = K) grid(%bm = M ceildiv 64, %bn = N ceildiv 64) {
+  %c0 = arith.constant 0 : index
+  %c32 = arith.constant 32 : index
+  %c64 = arith.constant 64 : index
+  %m = arith.muli %bm, %c64 : index
+  %n = arith.muli %bn, %c64 : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+  %end, %acc = scf.while (%k = %c0, %c = %zero) : (index, tensor<64x64xf32>) -> (index, tensor<64x64xf32>) {
+    %more = arith.cmpi slt, %k, %K : index
+    scf.condition(%more) %k, %c : index, tensor<64x64xf32>
+  } do {
+  ^bb0(%k: index, %c: tensor<64x64xf32>):
+    %a = tile.load %A[%m, %k] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<64x32xbf16>
+    %b = tile.load %B[%k, %n] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<32x64xbf16>
+    %d = tile.dot %a, %b, %c : tensor<64x32xbf16>, tensor<32x64xbf16> -> tensor<64x64xf32>
+    %next = arith.addi %k, %c32 : index
+    scf.yield %next, %d : index, tensor<64x64xf32>
+  }
+  tile.store %acc, %C[%m, %n] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("k", [0, 32, 104])
+def test_while(target, k):
+    a, b = random((72, k)), random((k, 64), seed=1)
+    check(compile(WHILE, target)(a, b, device="sim"), a, b, k)
+
+
+ALIAS = """
+tile.kernel @power(%X: memref<?x?xf16, strided<[?, 1]>> [N, N]) dims(%N = N) grid(%g = 1) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  %f0 = arith.constant 0.0 : f32
+  scf.for %i = %c0 to %c3 step %c1 {
+    %x = tile.load %X[%c0, %c0] : memref<?x?xf16, strided<[?, 1]>> -> tensor<64x64xf16>
+    %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+    %d = tile.dot %x, %x, %zero : tensor<64x64xf16>, tensor<64x64xf16> -> tensor<64x64xf32>
+    %h = tile.cast %d : tensor<64x64xf32> -> tensor<64x64xf16>
+    tile.store %h, %X[%c0, %c0] : tensor<64x64xf16>, memref<?x?xf16, strided<[?, 1]>>
+  }
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_loads_keep_their_order_with_stores(schedule, target):
+    """X = X·X three times in place, one operand twice: a load must see the block's own earlier store."""
+    x = np.zeros((64, 64), np.float16)
+    x[np.arange(64), (np.arange(64) * 5 + 3) % 64] = 1.0  # a permutation: its powers are exact
+    wanted = x.astype(np.float64)
+    for _ in range(3):
+        wanted = wanted @ wanted
+    compile(ALIAS, target)(x, device="sim")
+    np.testing.assert_array_equal(x, wanted)
+
+
+MIXED = """
+tile.kernel @mixed(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?xbf16, strided<[?, 1]>> [K, N],
+                   %R: memref<?xf32, strided<[1]>> [M], %C: memref<?x?xf32, strided<[?, 1]>> [M, N])
+    grid(%bm = M ceildiv 64, %bn = N ceildiv 64) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  %m = arith.muli %bm, %c64 : index
+  %n = arith.muli %bn, %c64 : index
+  %f0 = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : bf16
+  %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+  %a = tile.load %A[%m, %c0] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<64x48xbf16>
+  %b = tile.load %B[%c0, %n] else %one : memref<?x?xbf16, strided<[?, 1]>> -> tensor<48x64xbf16>
+  %d = tile.dot %a, %b, %zero : tensor<64x48xbf16>, tensor<48x64xbf16> -> tensor<64x64xf32>
+  %f = tile.cast %a : tensor<64x48xbf16> -> tensor<64x48xf32>
+  %s = tile.reduce sum %f axis 1 : tensor<64x48xf32> -> tensor<64xf32>
+  tile.store %s, %R[%m] : tensor<64xf32>, memref<?xf32, strided<[1]>>
+  tile.store %d, %C[%m, %n] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("k", [48, 40, 7])
+def test_operands_from_registers(schedule, target, k):
+    """One operand is used elsewhere too, the other reads ones past the edges: both pass through registers."""
+    a, b = random((70, k)), random((k, 64), seed=1)
+    sums, result = compile(MIXED, target)(a, b, device="sim")
+    check(result, a, b, k)
+    np.testing.assert_allclose(sums, a.astype(np.float64).sum(1), rtol=1e-5, atol=1e-5)
