@@ -240,5 +240,5 @@ def environment() -> dict[str, Any]:
     found: dict[str, Any] = {"device": "no GPU", "driver": "no driver"}
     if driver.device_available():
         found = {"device": driver.current_device().name, "driver": "CUDA {}.{}".format(*driver.driver_version())}
-    date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
     return {**found, "versions": versions, "date": date}

@@ -104,7 +104,7 @@ class KernelFunction:
             if value is REQUIRED:
                 raise self.error(name, f"{self.name}: the compile-time parameter {name} has no value", f"give {name}=…")
             if not _is_constant(value):
-                hint = "a number, a string, an element type, None, or a tuple of those"
+                hint = "a number, a string, an element type, a function, None, or a tuple of those"
                 raise self.error(name, f"{self.name}: {name} cannot be a compile-time value: {value!r}", hint)
             bound[name] = value
         return bound
@@ -235,7 +235,7 @@ def _plain(function: Any, decorator: str) -> FunctionType:
 def _is_constant(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
-    return value is None or isinstance(value, bool | int | float | str | DType)
+    return value is None or isinstance(value, bool | int | float | str | DType | FunctionType | InlineFunction)
 
 
 def _read_signature(function: FunctionType) -> tuple[Parameter, ...]:

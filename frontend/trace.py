@@ -689,7 +689,8 @@ def trace_kernel(source: SourceFunction, params: Sequence[Parameter], bound: Map
                 kind = ATTRIBUTES[dtype]
                 arguments.append((param.name, kind, None, {}))
             case _:
-                names[param.name] = bound[param.name]
+                constant = bound[param.name]
+                names[param.name] = constant.function if isinstance(constant, InlineFunction) else constant
                 continue
         ssa = entry.insert_arg(kind, len(entry.args))
         ssa.name_hint = param.name

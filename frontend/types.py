@@ -92,7 +92,8 @@ def caller_place(frame: FrameType) -> Location:
 class constexpr:
     """Annotation of a parameter whose value is known when compiling: `BM: tesela.constexpr = 128`.
 
-    Each combination of values is a program of its own. A value is a Python number, string, dtype, None, or a tuple of those.
+    Each combination of values is a program of its own. A value is a Python number, a string,
+    an element type, a function (a helper that the kernel calls), None, or a tuple of those.
     """
 
 

@@ -15,6 +15,20 @@ TARGETS = ("sm_90a", "sm_90", "sm_80")
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
 
 
+@pytest.fixture(autouse=True)
+def poisoned_shared_memory(monkeypatch):
+    """Shared memory holds NaNs at first, so that what is read without having been written shows."""
+    from tesela.simulator.memory import SharedMemory
+
+    start = SharedMemory.__init__
+
+    def poisoned(self, *args):
+        start(self, *args)
+        self.data[...] = 0xFF
+
+    monkeypatch.setattr(SharedMemory, "__init__", poisoned)
+
+
 def random(shape, dtype="bf16", seed=0, pad=0):
     """Values around 1 of the element type; `pad` unused elements after each row."""
     rng = np.random.default_rng(seed + math.prod(shape))
@@ -167,6 +181,17 @@ def test_chain(target, tile, pad):
     # One rounding of p to bf16 may go the other way where the f32 sums differ in their last bit.
     np.testing.assert_allclose(result, expected, rtol=2e-2, atol=2e-2 * math.sqrt(d))
     assert np.abs(result - expected).mean() < 1e-3 * math.sqrt(d)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_padding_of_a_computed_operand(target):
+    """The second dot sums over 44 columns in steps of 16; in the padding, the left operand is 1/0."""
+    text = CHAIN.format(t="bf16", m=64, n=44, d=16, e=24).replace("arith.mulf %s, %h", "arith.divf %h, %s")
+    q, k, v = np.abs(random((64, 16))) + 1, np.abs(random((88, 16), seed=1)) + 1, random((88, 24), seed=2)
+    q, k = q.astype(ml_dtypes.bfloat16), k.astype(ml_dtypes.bfloat16)
+    p = (np.float32(0.5) / (q.astype(np.float32) @ k.astype(np.float32).T)).astype(ml_dtypes.bfloat16)
+    result = compile(text, target)(q, k, v, device="sim")
+    np.testing.assert_allclose(result, p.astype(np.float64) @ v.astype(np.float64), rtol=1e-2, atol=1e-3)
 
 
 BATCH = """
@@ -364,21 +389,29 @@ tile.kernel @mixed(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?x
   %f0 = arith.constant 0.0 : f32
   %one = arith.constant 1.0 : bf16
   %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
-  %a = tile.load %A[%m, %c0] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<64x48xbf16>
-  %b = tile.load %B[%c0, %n] else %one : memref<?x?xbf16, strided<[?, 1]>> -> tensor<48x64xbf16>
-  %d = tile.dot %a, %b, %zero : tensor<64x48xbf16>, tensor<48x64xbf16> -> tensor<64x64xf32>
-  %f = tile.cast %a : tensor<64x48xbf16> -> tensor<64x48xf32>
-  %s = tile.reduce sum %f axis 1 : tensor<64x48xf32> -> tensor<64xf32>
+  %a = tile.load %A[%m, %c0] else %one : memref<?x?xbf16, strided<[?, 1]>> -> tensor<64x44xbf16>
+  %b = tile.load %B[%c0, %n] else %one : memref<?x?xbf16, strided<[?, 1]>> -> tensor<44x64xbf16>
+  %f = tile.cast %a : tensor<64x44xbf16> -> tensor<64x44xf32>
+  %f1 = arith.constant 1.0 : f32
+  %ones = tile.full %f1 : f32 -> tensor<64x44xf32>
+  %i = arith.divf %ones, %f : tensor<64x44xf32>
+  %inverse = tile.cast %i : tensor<64x44xf32> -> tensor<64x44xbf16>
+  %d = tile.dot %inverse, %b, %zero : tensor<64x44xbf16>, tensor<44x64xbf16> -> tensor<64x64xf32>
+  %s = tile.reduce sum %f axis 1 : tensor<64x44xf32> -> tensor<64xf32>
   tile.store %s, %R[%m] : tensor<64xf32>, memref<?xf32, strided<[1]>>
   tile.store %d, %C[%m, %n] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
 }"""
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("k", [48, 40, 7])
+@pytest.mark.parametrize("k", [44, 40, 7])
 def test_operands_from_registers(schedule, target, k):
-    """One operand is used elsewhere too, the other reads ones past the edges: both pass through registers."""
+    """Both operands pass through registers, the left one computed; the padding of K, where it is 1/0, must not count."""
     a, b = random((70, k)), random((k, 64), seed=1)
+    a = (np.abs(a.astype(np.float32)) + 1).astype(a.dtype)
     sums, result = compile(MIXED, target)(a, b, device="sim")
-    check(result, a, b, k)
-    np.testing.assert_allclose(sums, a.astype(np.float64).sum(1), rtol=1e-5, atol=1e-5)
+    full_a, full_b = np.ones((70, 44), a.dtype), np.ones((44, 64), b.dtype)
+    full_a[:, :k], full_b[:k] = a, b
+    inverse = (np.float32(1) / full_a.astype(np.float32)).astype(ml_dtypes.bfloat16)
+    np.testing.assert_allclose(result, inverse.astype(np.float64) @ full_b.astype(np.float64), rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(sums, full_a.astype(np.float64).sum(1), rtol=1e-5, atol=1e-5)

@@ -81,9 +81,8 @@ ptx.kernel @branches target sm_80 threads 32 shared 0 {
   %p = ptx.inst "setp.lt.s32" %x, %y : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<pred>
   // Two instructions in each branch: guards.
   // CHECK: @[[P]] add.s32 [[T:%r[0-9]+]], [[X]], 5;
-  // CHECK: @[[P]] mul.lo.s32 [[T]], [[T]], [[Y]];
-  // CHECK: @![[P]] sub.s32 [[T]], [[X]], [[Y]];
-  // CHECK-NOT: bra
+  // CHECK: @[[P]] mul.lo.s32 [[R:%r[0-9]+]], [[T]], [[Y]];
+  // CHECK: @![[P]] sub.s32 [[R]], [[X]], [[Y]];
   %r = ptx.if %p -> (!ptx.reg<b32>) {
     %a = ptx.inst "add.s32" %x, %five : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<b32>
     %b = ptx.inst "mul.lo.s32" %a, %y : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<b32>
@@ -120,6 +119,6 @@ ptx.kernel @branches target sm_80 threads 32 shared 0 {
     ptx.yield
   }
   %v = ptx.concat %r, %s : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<b32 x 2>
-  // CHECK: st.global.v2.b32 [{{%rd.*}}+8], {[[T]], [[S]]};
+  // CHECK: st.global.v2.b32 [{{%rd.*}}+8], {[[R]], [[S]]};
   ptx.inst "st.global.v2.b32" %out, %v {offsets = array<i64: 8>} : (!ptx.reg<b64>, !ptx.reg<b32 x 2>) -> ()
 }

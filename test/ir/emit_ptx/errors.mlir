@@ -14,20 +14,6 @@ ptx.kernel @two target sm_80 threads 32 shared 0 { }
 
 // -----
 
-ptx.kernel @special target sm_80 threads 32 shared 0 {
-  // expected-error@+1 {{cannot read '%tidx' into !ptx.reg<b32>: no such special register}}
-  %x = ptx.special "%tidx" {regs = #ptx.regs<"%r0">} : !ptx.reg<b32>
-}
-
-// -----
-
-ptx.kernel @wide target sm_80 threads 32 shared 0 {
-  // expected-error@+1 {{cannot read '%clock64' into !ptx.reg<b32>: it is of class b64}}
-  %x = ptx.special "%clock64" {regs = #ptx.regs<"%r0">} : !ptx.reg<b32>
-}
-
-// -----
-
 // expected-error@+1 {{the module has no ptx.kernel}}
 builtin.module { }
 
