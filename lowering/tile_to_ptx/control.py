@@ -22,10 +22,17 @@ def lower_block(ctx: Context, block: Block) -> Operation:
             return op
         handler = HANDLERS.get(type(op))
         if handler is None:
-            raise ctx.error(op, f"{op.name} has no lowering to PTX", "see docs/reference for the ops that have one")
+            raise ctx.error(op, f"{op.name} has no lowering to PTX", _alternative(op))
         ctx.location = op.location
         handler(ctx, op)
     raise ctx.error(block.last_op, "the block must end with a terminator")
+
+
+def _alternative(op: Operation) -> str:
+    """What to write instead of an op without a lowering."""
+    if op.name.startswith("arith.") and op.name.endswith(("f", "i", "fp", "cast")):
+        return "conversions between element types are tile.cast"
+    return f"the ops that have one: {', '.join(sorted({kind.name for kind in HANDLERS}))}"
 
 
 def _accesses(region: Region) -> dict[SSAValue, str]:
