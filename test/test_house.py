@@ -120,8 +120,11 @@ def test_no_stray_packages_of_xdsl() -> None:
 
 
 def test_imports_inside_the_package_are_relative() -> None:
+    """But for `kernels/`, which is written as its users write: `import tesela`."""
     wrong = []
     for path in package_modules():
+        if path.relative_to(ROOT).parts[0] == "kernels":
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []

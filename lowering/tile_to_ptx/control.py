@@ -28,9 +28,12 @@ def lower_block(ctx: Context, block: Block) -> Operation:
     raise ctx.error(block.last_op, "the block must end with a terminator")
 
 
+CASTS = frozenset(f"arith.{name}" for name in "extf truncf sitofp uitofp fptosi fptoui extsi extui trunci bitcast".split())
+
+
 def _alternative(op: Operation) -> str:
     """What to write instead of an op without a lowering."""
-    if op.name.startswith("arith.") and op.name.endswith(("f", "i", "fp", "cast")):
+    if op.name in CASTS:
         return "conversions between element types are tile.cast"
     return f"the ops that have one: {', '.join(sorted({kind.name for kind in HANDLERS}))}"
 
