@@ -253,10 +253,7 @@ class _KernelEmitter:
 
     def special(self, op: SpecialOp) -> None:
         self.bind(op, op.results, "regs")
-        cls = SPECIAL_REGISTERS.get(op.register.data)
-        if cls is None or cls != op.res.type.cls:  # type: ignore[attr-defined]
-            known = f"it is of class {cls}" if cls else "no such special register"
-            raise TeselaError.at(op, f"cannot read '{op.register.data}' into {op.res.type}: {known}")
+        cls = SPECIAL_REGISTERS[op.register.data]
         self.put(f"mov.{cls}", _reg(self.regs(op.res)[0]), Special(op.register.data))
 
     def param(self, op: ParamOp) -> None:
@@ -283,33 +280,35 @@ class _KernelEmitter:
         self.put("mov.b32", _reg(self.regs(op.res)[0]), Symbol(SHARED.name, offset))
 
     def inst(self, op: InstOp) -> None:
-        self.bind(op, op.res, "regs")
-        opcode = op.opcode.data
+        self.bind(op, op.results, "regs")
+        opcode, negated = op.opcode.data, "negated" in op.properties
         row, kind = _row_facts(opcode)
         form, n = op.form()
-        columns = self.columns(op, form, n, kind)
+        args, guard, _ = op.segments()
+        columns = self.columns(op, args, form, n, kind)
         if row.meaning == "setmaxnreg":
             self.sets_registers = True
         guards: Sequence[str | None] = [None] * n
-        negated = op.negated is not None
-        if op.guard:
-            names = self.regs(op.guard[0])
+        if guard is not None:
+            names = self.regs(guard)
             guards = names if len(names) == n else names * n
         elif self.guard is not None:
             guards, negated = [self.guard[0]] * n, self.guard[1]
         loc, append = self.loc, self.body.append
         if not columns:
-            for guard in guards:
-                append(Instr(opcode, (), guard, negated and guard is not None, loc))
+            for name in guards:
+                append(Instr(opcode, (), name, negated, loc))
             return
-        for operands, guard in zip(zip(*columns), guards):
-            append(Instr(opcode, operands, guard, negated, loc))
+        for operands, name in zip(zip(*columns), guards):
+            append(Instr(opcode, operands, name, negated, loc))
 
-    def columns(self, op: InstOp, form: tuple[Form, ...], n: int, kind: str) -> list[list[Operand]]:
+    def columns(self, op: InstOp, sources: Sequence[SSAValue], form: Sequence[Form], n: int, kind: str) -> list[list[Operand]]:
         """For each operand of the form, its n occurrences."""
-        args, results = iter(op.args), iter(op.res)
-        imms = iter(op.imms.data) if op.imms is not None else iter(())
-        offsets: Sequence[int] = op.offsets.get_values() if op.offsets is not None else (0,)  # type: ignore[assignment]
+        args, results = iter(sources), iter(op.results)
+        imms = iter(op.imms.data) if "imms" in op.properties else iter(())  # type: ignore[union-attr]
+        offsets: Sequence[int] = (0,)
+        if "offsets" in op.properties:
+            offsets = op.offsets.get_values()  # type: ignore[union-attr, assignment]
         if len(offsets) != n:
             offsets = [offsets[0]] * n
         columns: list[list[Operand]] = []
@@ -526,19 +525,18 @@ def _used_registers(body: Iterable[Instr | LabelDef | Pragma]) -> dict[str, str]
     names: set[str] = set()
 
     def visit(operand: Operand) -> None:
-        kind = type(operand)
-        if kind is Reg:
+        if type(operand) is Reg:
             names.add(operand.name)
-        elif kind is Vec:
+        elif type(operand) is Vec:
             for item in operand.items:
                 visit(item)
-        elif kind is Addr:
+        elif type(operand) is Addr:
             visit(operand.base)
-        elif kind is TensorAddr:
+        elif type(operand) is TensorAddr:
             visit(operand.base)
             for item in operand.coords:
                 visit(item)
-        elif kind is Pair:
+        elif type(operand) is Pair:
             visit(operand.first)
             visit(operand.second)
 
@@ -547,7 +545,10 @@ def _used_registers(body: Iterable[Instr | LabelDef | Pragma]) -> dict[str, str]
             if item.guard is not None:
                 names.add(item.guard)
             for operand in item.operands:
-                visit(operand)
+                if type(operand) is Reg:
+                    names.add(operand.name)
+                else:
+                    visit(operand)
     split = [(name.rstrip("0123456789"), name) for name in names]
     split.sort(key=lambda pair: (pair[0], int(pair[1][len(pair[0]) :])))
     return {name: _CLASS_OF_PREFIX[prefix] for prefix, name in split}
