@@ -1,6 +1,7 @@
 """Tesela: tile programs in, NVIDIA GPU kernels out.
 
-The public names, each loaded from its module when it is first used: importing this package loads neither xDSL nor NumPy.
+The public names: the kernel language (`frontend.kernel`, `frontend.types`, `frontend.words`), `compile`, `Kernel` and `TeselaError`. Each is
+loaded when it is first used: importing this package, and defining kernels, loads neither xDSL nor NumPy.
 """
 
 from __future__ import annotations
@@ -8,95 +9,41 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from .dialects.diagnostics import TeselaError as TeselaError
+    from .frontend.kernel import *  # noqa: F403
+    from .frontend.types import *  # noqa: F403
+    from .frontend.words import *  # noqa: F403
+    from .runtime.compile import compile as compile
+    from .runtime.kernel import Kernel as Kernel
+
 __version__ = "0.1.0"
 
-_WORDS = (
-    "grid range static_range load store zeros full arange iota reshape transpose expand_dims broadcast_to where cast maximum minimum fma "
-    "exp exp2 log log2 sqrt rsqrt tanh sin cos abs floor ceil sum prod max min argmax argmin dot assume ceildiv"
-)
-_EXPORTS = {
-    ".frontend.kernel": "kernel function KernelFunction",
-    ".frontend.types": "Array Dim DType dims constexpr strides align noalias f16 bf16 f32 f64 i1 i8 i16 i32 i64 index",
-    ".frontend.words": _WORDS,
-    ".dialects.diagnostics": "TeselaError",
+_LANGUAGE = (".frontend.kernel", ".frontend.types", ".frontend.words")
+"""Modules all of whose `__all__` is public."""
+_OTHERS = {
+    "TeselaError": ".dialects.diagnostics",
+    "compile": ".runtime.compile",
+    "Kernel": ".runtime.kernel",
 }
-_MODULES = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 
-__all__ = [*_MODULES, "__version__"]  # noqa: PLE0604 -- strings, computed from one table
+
+def _public() -> dict[str, str]:
+    """Every public name and the module that has it."""
+    language = {name: module for module in _LANGUAGE for name in import_module(module, __name__).__all__}
+    return language | _OTHERS
 
 
 def __getattr__(name: str) -> Any:
-    if (module := _MODULES.get(name)) is None:
+    if name == "__all__":
+        return sorted(_public())
+    # Import machinery asks for dunder names and submodules; neither must load the language.
+    module = None if name.startswith("_") else _OTHERS.get(name) or _public().get(name)
+    if module is None:
         raise AttributeError(f"module 'tesela' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(module, __name__), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
-
-
-if TYPE_CHECKING:
-    from .dialects.diagnostics import TeselaError
-    from .frontend.kernel import KernelFunction, function, kernel
-    from .frontend.types import (
-        Array,
-        Dim,
-        DType,
-        align,
-        bf16,
-        constexpr,
-        dims,
-        f16,
-        f32,
-        f64,
-        i1,
-        i8,
-        i16,
-        i32,
-        i64,
-        index,
-        noalias,
-        strides,
-    )
-    from .frontend.words import (
-        abs,
-        arange,
-        argmax,
-        argmin,
-        assume,
-        broadcast_to,
-        cast,
-        ceil,
-        ceildiv,
-        cos,
-        dot,
-        exp,
-        exp2,
-        expand_dims,
-        floor,
-        fma,
-        full,
-        grid,
-        iota,
-        load,
-        log,
-        log2,
-        max,
-        maximum,
-        min,
-        minimum,
-        prod,
-        range,
-        reshape,
-        rsqrt,
-        sin,
-        sqrt,
-        static_range,
-        store,
-        sum,
-        tanh,
-        transpose,
-        where,
-        zeros,
-    )
+    return sorted({*globals(), *_public()})

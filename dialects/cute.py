@@ -1,9 +1,10 @@
 """CuTe's layouts, `(shape):(stride)`: read, printed, computed with, and converted to and from ours.
 
-A CuTe layout is a function from an index to an integer. Its shape is an int or a nested tuple; an index counts through it
-colexicographically, leftmost digit fastest, and each digit counts its stride. (4,(2,2)):(2,(1,8)) sends index 5 to digits
-(1,(1,0)) and so to 2 + 1 = 3. Terms are CuTe's (github.com/NVIDIA/cutlass, media/docs/cute/02_layout_algebra.md); the algorithms here
-are our own and are tested against the definitions that each docstring states.
+A CuTe layout is a function from an index to an integer. Its shape is an int or a nested tuple; an index counts through
+it colexicographically, leftmost digit fastest, and each digit counts its stride. (4,(2,2)):(2,(1,8)) sends index 5 to
+digits (1,(1,0)) and so to 2 + 1 = 3. Terms are those of the layout algebra in CuTe's documentation
+(github.com/NVIDIA/cutlass); the algorithms here are our own and are tested against the definitions that each docstring
+states.
 
 >>> CuteLayout.parse("(4,(2,2)):(2,(1,8))")(5)
 3
@@ -224,8 +225,9 @@ class CuteLayout:
         return CuteLayout.of_digits([(mode.extent, mode.stride[0]) for mode in merged])
 
     def compose(self, inner: CuteLayout) -> CuteLayout:
-        """The layout index -> self(inner(index)), nested like `inner`. Results of `inner` may run past `size()`: the last
-        digit counts on.
+        """The layout index -> self(inner(index)), nested like `inner`.
+
+        Results of `inner` may run past `size()`: the last digit counts on.
 
         >>> str(CuteLayout.parse("(6,2):(8,2)").compose(CuteLayout.parse("(4,3):(3,1)")))
         '((2,2),3):((24,2),8)'
@@ -275,8 +277,10 @@ class CuteLayout:
         return CuteLayout(shape, stride)
 
     def complement(self, size: int | None = None) -> CuteLayout:
-        """The layout that repeats this one to fill 0 .. size-1 (default: its cosize): each result of this plus each result
-        of the complement is a different number, and together they are at least `size` of them, without gaps.
+        """The layout that repeats this one to fill 0 .. size-1 (default: its cosize).
+
+        Each result of this plus each result of the complement is a different number, and together they are at least
+        `size` numbers, without gaps.
 
         >>> str(CuteLayout.parse("4:2").complement(24))
         '(2,3):(1,8)'
@@ -368,7 +372,7 @@ class CuteLayout:
         return CuteLayout.of_modes(self, self.complement(self.size() * tiler.cosize()).compose(tiler))
 
 
-# ---- to and from our layouts -------------------------------------------------------------------------------------------
+# ---- to and from our layouts ---------------------------------------------------------------------------------------
 
 
 def _weights(shape: Sequence[int]) -> tuple[int, ...]:
@@ -376,7 +380,9 @@ def _weights(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def registers_to_cute(layout: TVLayout, shape: Sequence[int]) -> CuteLayout:
-    """The thread-value layout as CuTe writes it: (thread, value) -> index of the element in `shape`, first dimension fastest.
+    """The thread-value layout as CuTe writes it: (thread, value) -> index of the element in `shape`.
+
+    The index counts the first dimension fastest.
 
     >>> mma = TVLayout.parse("thread [4:(0,2), 8:(1,0)], value [2:(0,1), 2:(8,0)]")
     >>> str(registers_to_cute(mma, (16, 8)))

@@ -1,15 +1,15 @@
 """The layout algebra: who holds which element of a tile, and where it lies in shared memory.
 
 A tile is a small array that a group of threads works on together. Two questions decide how fast that goes: which thread
-holds which element in which register, and at which address of shared memory an element lies. Both answers are functions of a
-few integers, both are dictated in part by the hardware (tensor cores, TMA, the 32 banks), and a compiler has to compare, compose
-and invert them all day. This package writes them down so that it can.
+holds which element in which register, and at which address of shared memory an element lies. Both answers are functions
+of a few integers, both are dictated in part by the hardware (tensor cores, TMA, the 32 banks), and a compiler has to
+compare, compose and invert them all day. This package writes them down so that it can.
 
 Modes
 -----
-A *mode* is one digit of an index: `extent:(stride per dimension)`. An index is taken apart into digits, fastest first, as a
-clock takes seconds apart, and each digit moves its stride. A `TVLayout` has one list of digits for the thread and one for the
-value, that is, for the register of the thread:
+A *mode* is one digit of an index: `extent:(stride per dimension)`. An index is taken apart into digits, fastest first,
+as a clock takes seconds apart, and each digit moves its stride. A `TVLayout` has one list of digits for the thread and
+one for the value, that is, for the register of the thread:
 
 >>> layout = TVLayout.parse("thread [4:(0,2), 8:(1,0)], value [2:(0,1)]")
 >>> print(draw_text(layout, (3, 8)))
@@ -25,18 +25,19 @@ accumulator of every `mma` instruction, and unlike a picture it says so in one l
 >>> acc.num_threads, acc.num_values, acc.shape()
 (256, 128, (128, 256))
 >>> t, i = 200, 77
->>> acc.coords(t, i) == (64 * (t // 128) + 16 * (t % 128 // 32) + t % 32 // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (t % 4) + i % 2)
+>>> row = 64 * (t // 128) + 16 * (t % 128 // 32) + t % 32 // 4 + 8 * (i // 2 % 2)
+>>> acc.coords(t, i) == (row, 8 * (i // 4) + 2 * (t % 4) + i % 2)
 True
 
-A stride of zero in all dimensions is a *broadcast*: the digit's threads hold copies. A layout may reach beyond its tile; what lies
-there is padding. Extents need not be powers of two.
+A stride of zero in all dimensions is a *broadcast*: the digit's threads hold copies. A layout may reach beyond its
+tile; what lies there is padding. Extents need not be powers of two.
 
 Normal form
 -----------
 `4:(0,16)` after `2:(0,8)` continues it: both together are `8:(0,8)`. Merging all such neighbours gives one writing per
 function (`merge_modes` says why), so equal layouts are equal objects, equal text and equal types. That is how the
-compiler sees that an accumulator 64 columns wide already *is* the A operand of the next matrix product, whose manual page
-counts its registers 4 K-steps of 16 at a time. Attention's second product needs no shuffle because of it:
+compiler sees that an accumulator 64 columns wide already *is* the A operand of the next matrix product, whose manual
+page counts its registers 4 K-steps of 16 at a time. Attention's second product needs no shuffle because of it:
 
 >>> threads = "thread [4:(0,2), 8:(1,0), 4:(16,0), 2:(64,0)]"
 >>> accumulator = TVLayout.parse(f"{threads}, value [2:(0,1), 2:(8,0), 8:(0,8)]")
@@ -49,9 +50,9 @@ counts its registers 4 K-steps of 16 at a time. Attention's second product needs
 Operations follow programs
 --------------------------
 Each operation on tiles has one on layouts that says where values are afterwards, without moving any: a reduction
-`project`s, an expand `insert`s, the source of a broadcast is `flatten_dim`, then there are `permute` and `reshape`. The softmax of
-that accumulator reduces along columns: a row's maximum is in the four threads of a quad, twice (rows g and g + 8), and they
-combine by shuffles over the distances that `thread_steps` lists:
+`project`s, an expand `insert`s, the source of a broadcast is `flatten_dim`, then there are `permute` and `reshape`. The
+softmax of that accumulator reduces along columns: a row's maximum is in the four threads of a quad, twice (rows g and g
++ 8), and they combine by shuffles over the distances that `thread_steps` lists:
 
 >>> str(accumulator.project(1)), accumulator.thread_steps(1)
 ('thread [4:(0), 8:(1), 8:(16)], value [2:(8)]', ((1, 4),))
@@ -66,8 +67,8 @@ True
 
 Shared memory
 -------------
-A `SharedLayout` sends coordinates to an element offset: digits per dimension, then a `Swizzle`. TMA writes a tile of bf16 in
-rows of 128 bytes, 64 elements, and puts 16-byte chunk c of row r at c ^ (r % 8):
+A `SharedLayout` sends coordinates to an element offset: digits per dimension, then a `Swizzle`. TMA writes a tile of
+bf16 in rows of 128 bytes, 64 elements, and puts 16-byte chunk c of row r at c ^ (r % 8):
 
 >>> tile = SharedLayout.tma((128, 64), 2, 128, (1, 0))
 >>> str(tile)
@@ -75,8 +76,8 @@ rows of 128 bytes, 64 elements, and puts 16-byte chunk c of row r at c ^ (r % 8)
 >>> [tile.offset((5, 8 * c)) // 8 - 5 * 8 for c in range(8)]       # chunks of row 5
 [5, 4, 7, 6, 1, 0, 3, 2]
 
-Why: eight lanes that read 16 bytes of one column each would all use the same four banks. With the swizzle they use all 32.
-`bank_conflicts` computes that exactly, as a difference of two ranks (`tesela.dialects.linear_layout` explains):
+Why: eight lanes that read 16 bytes of one column each would all use the same four banks. With the swizzle they use all
+32. `bank_conflicts` computes that exactly, as a difference of two ranks (`tesela.dialects.linear_layout` explains):
 
 >>> column = TVLayout.parse("thread [8:(1,0), 4:(0,8)], value [8:(0,1)]")
 >>> bank_conflicts(column, SharedLayout.row_major((128, 64)), 2, 16), bank_conflicts(column, tile, 2, 16)
@@ -87,8 +88,9 @@ CuTe's `(shape):(stride)` is read, printed and computed with in `tesela.dialects
 >>> str(registers_to_cute(layout, (8, 8)))
 '((4,8),2):((16,1),8)'
 
-Where things are: `tv_layout` (TVLayout), `shared_layout` (SharedLayout, Swizzle), `linear_layout` (matrices over F2, bank conflicts),
-`cute` (CuteLayout). All of it is pure integers; import it from here. `layout_attrs` makes attributes of it.
+Where things are: `tv_layout` (TVLayout), `shared_layout` (SharedLayout, Swizzle), `linear_layout` (matrices over F2,
+bank conflicts), `cute` (CuteLayout). All of it is pure integers; import it from here. `layout_attrs` makes attributes
+of it.
 """
 
 from __future__ import annotations
@@ -141,9 +143,9 @@ __all__ = [
 def draw_text(layout: TVLayout | SharedLayout, shape: Sequence[int]) -> str:
     """A picture of the layout over the elements of a tile of `shape`, or over the leading corner that `shape` names.
 
-    A row of text per index of the next-to-last dimension, a column per index of the last; planes of further dimensions are headed by
-    their indices. For registers each element shows `thread:value` of its first holder, with `*` if other threads hold copies,
-    and `-` where there is none; for shared memory its element offset.
+    A row of text per index of the next-to-last dimension, a column per index of the last; planes of further dimensions
+    are headed by their indices. For registers each element shows `thread:value` of its first holder, with `*` if other
+    threads hold copies, and `-` where there is none; for shared memory its element offset.
 
     >>> print(draw_text(TVLayout.parse("thread [2:(1), 2:(0)], value [2:(2)]"), (5,)))
     0:0*  1:0*  0:1*  1:1*  -

@@ -4,8 +4,9 @@
     !async.buffer<128x64xbf16, #layout.shared<[128:64], [64:1], swizzle<3, 3, 3>>>
     %y = layout.convert %x : tensor<16x8xf32, #layout.tv<...>> -> tensor<16x8xf32, #layout.tv<...>>
 
-An attribute holds one frozen object of the algebra (`tesela.dialects.layout`) in *normal form*, whatever form it was built or
-written in: so attributes, and the types that carry them, are equal exactly when the layouts are equal functions.
+An attribute holds one frozen object of the algebra (`tesela.dialects.layout`) in *normal form*, whatever form it was
+built or written in: so attributes, and the types that carry them, are equal exactly when the layouts are equal
+functions.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class TVLayoutAttr(Data[TVLayout]):
 
 @irdl_attr_definition
 class SharedLayoutAttr(Data[SharedLayout]):
-    """`#layout.shared<[...], [...], swizzle<...>>`: where each element of a tile lies in a shared buffer, in normal form."""
+    """`#layout.shared<[...], [...], swizzle<...>>`: where each element of a tile lies, in normal form."""
 
     name = "layout.shared"
 
@@ -205,7 +206,8 @@ class ConvertOp(IRDLOperation):
         for what, type_ in (("operand", source), ("result", result)):
             if (layout := tv_layout_of(type_)) is None:
                 raise VerifyException(
-                    f"the {what} needs a thread-value layout, as in tensor<16x8xf32, #layout.tv<thread [...], value [...]>>"
+                    f"the {what} needs a thread-value layout, as in "
+                    "tensor<16x8xf32, #layout.tv<thread [...], value [...]>>"
                 )
             if not layout.covers(type_.get_shape()):
                 raise VerifyException(

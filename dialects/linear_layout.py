@@ -1,19 +1,19 @@
-"""The power-of-two part of the layout algebra as matrices over F2: inverses, and bank conflicts as a difference of ranks.
+"""The power-of-two part of the layout algebra as matrices over F2: inverses, and bank conflicts by rank.
 
-If every extent is a power of two and no two digits can carry into each other, a layout maps the *bits* of its index to bits of
-its result so that addition and XOR are the same thing. It is then a matrix over F2 (arXiv 2505.23819), stored as one integer per
-input bit: the image of that bit. A swizzle, itself an XOR of bits, is one more such matrix. What would take trials on tables
-becomes elimination on a dozen integers:
+If every extent is a power of two and no two digits can carry into each other, a layout maps the *bits* of its index to
+bits of its result so that addition and XOR are the same thing. It is then a matrix over F2 (arXiv 2505.23819), stored
+as one integer per input bit: the image of that bit. A swizzle, itself an XOR of bits, is one more such matrix. What
+would take trials on tables becomes elimination on a dozen integers:
 
   * to move a tile from buffer order to register order is a product with an inverse;
   * two layouts reach the same elements if their images span the same space;
-  * a warp's bank conflicts are a rank. In one wavefront the lanes touch 2^rank(W) distinct words, W the matrix from lane and
-    vector bits to word address; they fall on 2^rank(B) banks, B the five lowest rows of W. Every bank gets equally many words,
-    2^(rank W - rank B) of them, and each costs one pass.
+  * a warp's bank conflicts are a rank. In one wavefront the lanes touch 2^rank(W) distinct words, W the matrix from
+    lane and vector bits to word address; they fall on 2^rank(B) banks, B the five lowest rows of W. Every bank gets
+    equally many words, 2^(rank W - rank B) of them, and each costs one pass.
 
-Worked example: 8 lanes read 16 bytes each from one column of a bf16 tile with rows of 128 bytes (`ldmatrix`). Lane bits move the word
-address by 32, 64, 128: all multiples of 32, so B sees only the two bits inside a 16-byte vector: rank W = 5, rank B = 2, 8 passes. The
-swizzle <3,3,3> adds 4, 8, 16 to those three columns: rank B = 5, one pass.
+Worked example: 8 lanes read 16 bytes each from one column of a bf16 tile with rows of 128 bytes (`ldmatrix`). Lane bits
+move the word address by 32, 64, 128: all multiples of 32, so B sees only the two bits inside a 16-byte vector: rank W =
+5, rank B = 2, 8 passes. The swizzle <3,3,3> adds 4, 8, 16 to those three columns: rank B = 5, one pass.
 
 >>> from tesela.dialects.layout import SharedLayout, TVLayout
 >>> rows = TVLayout.parse("thread [8:(1,0)], value [8:(0,1)]")
@@ -275,10 +275,10 @@ def lanes_per_wavefront(vector_bytes: int) -> int:
 def bank_conflicts(registers: TVLayout, shared: SharedLayout, element_bytes: int, vector_bytes: int) -> int:
     """Wavefronts that one warp-wide access of `vector_bytes` per lane takes between a register tile and a buffer.
 
-    Without conflicts that is 1 up to 4 bytes a lane, 2 at 8, 4 at 16 (fewer for layouts of fewer than 32 threads); divide by
-    that for the ways. Where warps or values differ, the worst access counts. Exact: a rank for layouts that have a
-    matrix over F2, else a count of the words each wavefront touches. Lanes that want the same word share it. Elements
-    past the buffer's extents are not accessed.
+    Without conflicts that is 1 up to 4 bytes a lane, 2 at 8, 4 at 16 (fewer for layouts of fewer than 32 threads);
+    divide by that for the ways. Where warps or values differ, the worst access counts. Exact: a rank for layouts that
+    have a matrix over F2, else a count of the words that wavefronts touch. Lanes that want the same word share it.
+    Elements past the buffer's extents are not accessed.
 
     >>> acc = TVLayout.parse("thread [4:(0,2), 8:(1,0)], value [2:(0,1)]")
     >>> bank_conflicts(acc, SharedLayout.row_major((8, 64)), 2, 4)             # 8 rows, each 32 banks apart
@@ -297,7 +297,8 @@ def bank_conflicts(registers: TVLayout, shared: SharedLayout, element_bytes: int
     dims = range(shared.rank)
     if width > 1 and not any(registers.contiguous(d) % width == 0 == shared.contiguous(d) % width for d in dims):
         raise LayoutError(
-            f"{width} elements do not lie consecutive and aligned both in each thread of {registers} and in the buffer {shared}"
+            f"{width} elements do not lie consecutive and aligned both in each thread of {registers} and in the buffer "
+            f"{shared}"
         )
     found = _wavefronts_by_digits(registers, shared, element_bytes, width, lanes)
     return found or _wavefronts_by_count(registers, shared, element_bytes, width, lanes)
@@ -308,9 +309,10 @@ def _wavefronts_by_digits(
 ) -> int | None:
     """The wavefronts of a warp-wide access from the digits of its offsets, or None where they do not tell.
 
-    Digits within one wavefront (lanes and vector) are *near*, those that lead from one to the next are *far*. If near and
-    far move different bits, all wavefronts are images of the first under an XOR, which permutes banks: a rank answers. If
-    there is no swizzle, they are translates by whole words, which rotate banks: the first one answers for all.
+    Digits within one wavefront (lanes and vector) are *near*, those that lead from one to the next are *far*. If near
+    and far move different bits, all wavefronts are images of the first under an XOR, which permutes banks: a rank
+    answers. If there is no swizzle, they are translates by whole words, which rotate banks: the first one answers for
+    all.
     """
     offsets = _offset_digits(registers, shared)
     if offsets is None:
@@ -331,8 +333,8 @@ def _wavefronts_by_digits(
     if powers and element_bytes & (element_bytes - 1) == 0 and _disjoint(columns) and _apart(columns, far):
         if shared.swizzle:
             columns = [shared.swizzle.apply(column) for column in columns]
+        # An element of several words adds its own bits to both ranks alike, so they are left out.
         words = [column * element_bytes // WORD for column in columns]
-        words += [1 << i for i in range((element_bytes // WORD).bit_length() - 1)]  # words within one element
         return count << (rank(words) - rank(word % BANKS for word in words))
     if shared.swizzle or any(mode.stride[0] * element_bytes % WORD for mode in far):
         return None
@@ -345,10 +347,10 @@ def _wavefronts_by_digits(
 
 
 def _offset_digits(registers: TVLayout, shared: SharedLayout) -> tuple[tuple[Mode, ...], tuple[Mode, ...]] | None:
-    """Thread and value digits of the offset before the swizzle: (thread, value) -> element offset, if digits express it.
+    """Thread and value digits of the element offset before the swizzle, if digits express it.
 
-    Each digit of the register layout is cut where a coordinate of the buffer carries from one of its digits to the next;
-    None if a cut falls inside a digit, or digits carry together.
+    Each digit of the register layout is cut where a coordinate of the buffer carries from one of its digits to the
+    next; None if a cut falls inside a digit, or digits carry together.
     """
     radices = [digits or ((1, 0),) for digits in shared.normalized().modes]
     most = [[0] * (len(digits) - 1) for digits in radices]
@@ -437,11 +439,12 @@ def _wavefronts_by_count(registers: TVLayout, shared: SharedLayout, element_byte
 def best_swizzle(
     buffer: SharedLayout, accesses: Sequence[tuple[TVLayout, int]], element_bytes: int
 ) -> tuple[SharedLayout, int]:
-    """The swizzle of `buffer` (whose own is ignored) under which its accesses take the fewest wavefronts, and that number.
+    """`buffer` with the swizzle under which its accesses take the fewest wavefronts, and that number.
 
-    `accesses` are (register layout, vector bytes), readers and writers together; each counts as many wavefronts as a thread has
-    vectors times `bank_conflicts`. Swizzles keep the widest vector of the accesses whole; among equals the one with the
-    fewest bits, then the smallest shift, wins. All that XOR at most 5 bits (32 banks) are tried, each by its rank.
+    `accesses` are (register layout, vector bytes), readers and writers together; each counts as many wavefronts as a
+    thread has vectors times `bank_conflicts`. The buffer's own swizzle is ignored. All swizzles are tried that keep the
+    widest vector whole, move bits within the 128 bytes of one pass over the banks, and take them from within the
+    buffer; among equals the one with the fewest bits, then the smallest shift, wins.
 
     >>> column = TVLayout.parse("thread [8:(1,0), 4:(0,8)], value [8:(0,1)]")
     >>> buffer, wavefronts = best_swizzle(SharedLayout.row_major((8, 64)), [(column, 16)], 2)

@@ -1,29 +1,29 @@
 """The ptx dialect: one thread's program over *vectors of registers*, with structured control.
 
-An SSA value is a vector of virtual registers of one class, `!ptx.reg<b32 x 128>`: an accumulator is one value, and a `fma` over 64
-registers is one op that prints 64 lines. That keeps modules at hundreds of ops. `ptx.pick` and `ptx.concat` only rename registers and
-print nothing. Control (`ptx.for`, `ptx.if`, `ptx.while`) stays structured until text is printed.
+An SSA value is a vector of virtual registers of one class, `!ptx.reg<b32 x 128>`: an accumulator is one value, and a
+`fma` over 64 registers is one op that prints 64 lines. That keeps modules at hundreds of ops. `ptx.pick` and
+`ptx.concat` only rename registers and print nothing. Control (`ptx.for`, `ptx.if`, `ptx.while`) stays structured until
+text is printed.
 
-**Fat instructions.** `ptx.inst` names a row of the instruction table; the row's operand forms say how many registers *one* instruction
-takes of each operand. An operand that holds n times as many makes the op stand for n instructions; an operand that holds just the
-number for one is used by all n. Example, with 64 registers of data and one scale:
+**Fat instructions.** `ptx.inst` names a row of the instruction table; the row's operand forms say how many registers
+*one* instruction takes of each operand. An operand that holds n times as many makes the op stand for n instructions; an
+operand that holds just the number for one is used by all n. Example, with 64 registers of data and one scale:
 
     %y = ptx.inst "mul.rn.f32" %x, %scale : (!ptx.reg<b32 x 64>, !ptx.reg<b32>) -> !ptx.reg<b32 x 64>
 
-prints 64 lines `mul.rn.f32 %r…, %r…, %scale;`. Operands stand in the order of the row's forms without destinations and immediates;
-immediates (`imms`) fill the row's `imm` and `special` forms; an address operand is a base register (one, or one for each of the n), to which
-`offsets` (one, or one for each, in bytes) are added. `if %p` guards (one predicate, or one for each); a guarded instruction leaves
-its destination as it was where the predicate is false, so `else %init` gives what the destination held before. `if not %p` negates.
+prints 64 lines `mul.rn.f32 %r…, %r…, %scale;`. Operands stand in the order of the row's forms without destinations and
+immediates; immediates (`imms`) fill the row's `imm` and `special` forms; an address operand is a base register (one, or
+one for each of the n), to which `offsets` (one, or one for each, in bytes) are added. `if %p` guards (one predicate, or
+one for each); a guarded instruction leaves its destination as it was where the predicate is false, so `else %init`
+gives what the destination held before. `if not %p` negates.
 
 Operands of class `s` may be `ptx.constant`s: those print as immediates.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from xdsl.dialects.builtin import (
     I64,
@@ -36,11 +36,10 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, Block, Data, Dialect, Region, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Block, Dialect, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
-    irdl_attr_definition,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -51,115 +50,42 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.parser import AttrParser, Parser
+from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import IsolatedFromAbove, IsTerminator, NoTerminator, Pure, SymbolOpInterface
+from xdsl.traits import IsolatedFromAbove, NoTerminator, Pure, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from .diagnostics import Emitter
 from .launch_plan import LaunchPlan
-from .ptx_isa import CLASS_BITS, Operand, lookup
+from .ptx_control import ConditionOp, ForOp, IfOp, WhileOp, YieldOp
+from .ptx_isa import CLASS_BITS, SPECIAL_REGISTERS, TABLE, Operand, lookup
+from .ptx_types import PlanAttr, RegsAttr, RegType, reg
 from .target import get_target
 
-
-@irdl_attr_definition
-class RegType(Data[tuple[str, int]], TypeAttribute):
-    """`!ptx.reg<b32 x 64>`: a vector of `count` registers of class `cls` (pred, b16, b32, b64); `!ptx.reg<b32>` is one."""
-
-    name = "ptx.reg"
-
-    @property
-    def cls(self) -> str:
-        return self.data[0]
-
-    @property
-    def count(self) -> int:
-        return self.data[1]
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> tuple[str, int]:
-        with parser.in_angle_brackets():
-            kind = parser.parse_identifier()
-            if kind not in CLASS_BITS:
-                parser.raise_error(f"unknown register class '{kind}', expected one of {', '.join(CLASS_BITS)}")
-            count = 1
-            if parser.parse_optional_keyword("x") is not None:
-                count = parser.parse_integer(allow_boolean=False, allow_negative=False)
-                if count < 1:
-                    parser.raise_error("a register vector has at least one register")
-            return kind, count
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f"<{self.cls}>" if self.count == 1 else f"<{self.cls} x {self.count}>")
-
-
-@lru_cache(maxsize=None)
-def reg(cls: str, count: int = 1) -> RegType:
-    """The interned type of `count` registers of class `cls`."""
-    return RegType((cls, count))
-
-
-@irdl_attr_definition
-class PlanAttr(Data[LaunchPlan]):
-    """`#ptx.plan<"…">`: the kernel's LaunchPlan as JSON text."""
-
-    name = "ptx.plan"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> LaunchPlan:
-        with parser.in_angle_brackets():
-            text = parser.parse_str_literal()
-            try:
-                return LaunchPlan.from_json(json.loads(text))
-            except (ValueError, KeyError, TypeError) as error:
-                parser.raise_error(f"not a launch plan: {error}")
-
-    def print_parameter(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_string_literal(json.dumps(self.data.to_json(), separators=(",", ":")))
-
-
-@irdl_attr_definition
-class RegsAttr(Data[tuple[tuple[str, ...], ...]]):
-    """`#ptx.regs<"%r0..%r127", "%p3">`: the names of the registers of several values, as assign-registers gives them: the attribute `regs` of
-    an op names its results, `arg_regs` the arguments of its regions, `temps` registers of the op's own."""
-
-    name = "ptx.regs"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> tuple[tuple[str, ...], ...]:
-        texts = parser.parse_comma_separated_list(parser.Delimiter.ANGLE, parser.parse_str_literal)
-        values = []
-        for text in texts:
-            names: list[str] = []
-            for word in text.split():
-                match = _REGISTER_RANGE.fullmatch(word)
-                if match is None:
-                    parser.raise_error(f"'{word}' is no register such as %r7 and no range such as %r0..%r127")
-                first, last = int(match[2]), int(match[3] or match[2])
-                names += [f"{match[1]}{number}" for number in range(first, last + 1)]
-            values.append(tuple(names))
-        return tuple(values)
-
-    def print_parameter(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_list(self.data, lambda names: printer.print_string_literal(" ".join(_ranges(names))))
-
-
-_REGISTER_RANGE = re.compile(r"(%[a-z]+)(\d+)(?:\.\.\1(\d+))?")
-
-
-def _ranges(names: Sequence[str]) -> list[str]:
-    """Names with runs of successive numbers written as ranges."""
-    words: list[str] = []
-    start = 0
-    for end in range(1, len(names) + 1):
-        prefix = names[start].rstrip("0123456789")
-        number = int(names[start][len(prefix) :])
-        if end < len(names) and names[end] == f"{prefix}{number + end - start}":
-            continue
-        words.append(names[start] if end == start + 1 else f"{names[start]}..{names[end - 1]}")
-        start = end
-    return words
+__all__ = [
+    "ConcatOp",
+    "ConditionOp",
+    "ConstantOp",
+    "ForOp",
+    "Form",
+    "IfOp",
+    "InstOp",
+    "KernelOp",
+    "ParamAddressOp",
+    "ParamOp",
+    "PickOp",
+    "PlanAttr",
+    "Ptx",
+    "RegType",
+    "RegsAttr",
+    "SharedAddressOp",
+    "SpecialOp",
+    "WaitParityOp",
+    "WhileOp",
+    "YieldOp",
+    "reg",
+    "split_form",
+]
 
 
 def _print_types(printer: Printer, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> None:
@@ -217,15 +143,18 @@ class InstOp(IRDLOperation):
         return InstOp.create(operands=operands, result_types=results, properties=properties)
 
     def form(self) -> tuple[Form, int]:
-        """The form of the row that the op's operands fit, and how many instructions the op stands for. Raises VerifyException, naming what
-        the forms take, if none fits."""
+        """The form of the row that the op's operands fit, and how many instructions the op stands for. Raises
+        VerifyException, naming what the forms take, if none fits."""
         row = lookup(self.opcode.data)
         imms = len(self.imms.data) if self.imms is not None else 0
         results = tuple(value.type.data for value in self.res)
         sources = tuple(value.type.data for value in self.args)
         found = _match(row.opcode, results, sources, imms)
         if found is None:
-            given = ", ".join(map(str, [*(value.type for value in self.res), *(value.type for value in self.args)])) or "nothing"
+            given = (
+                ", ".join(map(str, [*(value.type for value in self.res), *(value.type for value in self.args)]))
+                or "nothing"
+            )
             raise VerifyException(f"{row.opcode} does not take {given} and {imms} immediates; its forms: {row}")
         return found
 
@@ -247,7 +176,9 @@ class InstOp(IRDLOperation):
         if self.init and [value.type for value in self.init] != [value.type for value in self.res]:
             raise VerifyException("'else' gives one value of the same type for each result")
         if self.guard and self.res and not self.init:
-            raise VerifyException("a guarded instruction with results needs 'else': what they hold where the guard is false")
+            raise VerifyException(
+                "a guarded instruction with results needs 'else': what they hold where the guard is false"
+            )
         if self.offsets is not None and len(self.offsets.get_values()) not in (1, n):
             raise VerifyException(f"one offset or {n} of them, found {len(self.offsets.get_values())}")
 
@@ -305,10 +236,11 @@ class InstOp(IRDLOperation):
 Form = tuple[Operand, ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def split_form(form: Form) -> tuple[tuple[Operand, ...], tuple[Operand, ...], int]:
-    """A row's operand form as an op has it: results ('d' and 'io'), register operands ('s', 'r', 'io', 'addr', and 'tma' as two: a map's address, b64,
-    and its coordinates, b32), and the number of immediates ('imm', 'special', 'sym', 'label')."""
+    """A row's operand form as an op has it: results ('d' and 'io'), register operands ('s', 'r', 'io', 'addr', and
+    'tma' as two: a map's address, b64, and its coordinates, b32), and the number of immediates ('imm', 'special',
+    'sym', 'label')."""
     results = tuple(operand for operand in form if operand.role in ("d", "io"))
     sources: list[Operand] = []
     for operand in form:
@@ -327,7 +259,7 @@ def _classes(operand: Operand) -> tuple[str, ...]:
     return ("b32", "b64") if operand.cls in ("shared", "cluster") else ("b64",)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _match(opcode: str, results: tuple, sources: tuple, imms: int) -> tuple[Form, int] | None:
     """The first form of `opcode` that takes registers of these (class, count)s, and the number of instructions."""
     for form in lookup(opcode).forms:
@@ -355,14 +287,15 @@ def _imm(value: int | str) -> Attribute:
     return StringAttr(value) if isinstance(value, str) else IntegerAttr(value, i64)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _segments(args: int, guard: bool, init: int) -> DenseArrayBase:
     return DenseArrayBase.from_list(i32, [args, int(guard), init])
 
 
 @irdl_op_definition
 class ConstantOp(IRDLOperation):
-    """A constant: the bit pattern `value` in one register's class. Prints as an immediate where an instruction takes one."""
+    """A constant: the bit pattern `value` in one register's class. Prints as an immediate where an instruction takes
+    one."""
 
     name = "ptx.constant"
     value = prop_def(IntegerAttr[I64])
@@ -397,6 +330,13 @@ class SpecialOp(IRDLOperation):
     @staticmethod
     def make(register: str) -> SpecialOp:
         return SpecialOp.create(result_types=[reg("b32")], properties={"register": _string(register)})
+
+    def verify_(self) -> None:
+        name = self.register.data
+        if name not in SPECIAL_REGISTERS:
+            raise VerifyException(f"there is no special register '{name}'")
+        if self.res.type != reg(SPECIAL_REGISTERS[name]):
+            raise VerifyException(f"'{name}' is {reg(SPECIAL_REGISTERS[name])}, found {self.res.type}")
 
 
 @irdl_op_definition
@@ -453,6 +393,7 @@ class PickOp(IRDLOperation):
     indices = prop_def(DenseArrayBase)
     res = result_def(RegType)
     traits = traits_def(Pure())
+
     @staticmethod
     def make(source: SSAValue, indices: Sequence[int]) -> PickOp:
         assert isinstance(source.type, RegType)
@@ -519,267 +460,9 @@ class ConcatOp(IRDLOperation):
 
 
 @irdl_op_definition
-class YieldOp(IRDLOperation):
-    """Ends a region of `ptx.for`, `ptx.if` or `ptx.while` with the values it hands on."""
-
-    name = "ptx.yield"
-    args = var_operand_def(RegType)
-    traits = traits_def(IsTerminator(), Pure())
-    assembly_format = "($args^ `:` type($args))? attr-dict"
-
-
-@irdl_op_definition
-class ConditionOp(IRDLOperation):
-    """Ends the first region of `ptx.while`: goes on with `args` while `condition` holds, else leaves with them."""
-
-    name = "ptx.condition"
-    condition = operand_def(RegType)
-    args = var_operand_def(RegType)
-    traits = traits_def(IsTerminator())
-
-    @classmethod
-    def parse(cls, parser: Parser) -> ConditionOp:
-        condition = parser.resolve_operand(parser.parse_unresolved_operand(), reg("pred"))
-        args: list[SSAValue] = []
-        if parser.parse_optional_punctuation("(") is not None:
-            unresolved = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
-            parser.parse_punctuation(")")
-            parser.parse_punctuation(":")
-            position = parser.pos
-            types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
-            args = parser.resolve_operands(unresolved, types, position)
-        attributes = parser.parse_optional_attr_dict()
-        return cls.create(operands=[condition, *args], attributes=attributes)
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.condition)
-        if self.args:
-            printer.print_string(" (")
-            printer.print_list(self.args, printer.print_ssa_value)
-            printer.print_string(") : ")
-            printer.print_list(self.args, lambda value: printer.print_attribute(value.type))
-        printer.print_op_attributes(self.attributes)
-
-
-def _print_carried(printer: Printer, args: Sequence[SSAValue], init: Sequence[SSAValue]) -> None:
-    if not args:
-        return
-    printer.print_string(" carried(")
-
-    def one(pair: tuple[SSAValue, SSAValue]) -> None:
-        printer.print_ssa_value(pair[0])
-        printer.print_string(" = ")
-        printer.print_ssa_value(pair[1])
-        printer.print_string(" : ")
-        printer.print_attribute(pair[0].type)
-
-    printer.print_list(list(zip(args, init)), one)
-    printer.print_string(")")
-
-
-def _parse_carried(parser: Parser) -> tuple[list, list[SSAValue]]:
-    arguments, init = [], []
-    if parser.parse_optional_keyword("carried") is not None:
-
-        def one() -> None:
-            name = parser.parse_argument(expect_type=False)
-            parser.parse_punctuation("=")
-            operand = parser.parse_unresolved_operand()
-            parser.parse_punctuation(":")
-            kind = parser.parse_type()
-            arguments.append(name.resolve(kind))
-            init.append(parser.resolve_operand(operand, kind))
-
-        parser.parse_comma_separated_list(parser.Delimiter.PAREN, one)
-    return arguments, init
-
-
-def _check_yield(region: Region, types: Sequence[Attribute], what: str) -> None:
-    last = region.block.last_op
-    if not isinstance(last, YieldOp):
-        raise VerifyException(f"{what} must end with ptx.yield")
-    if [value.type for value in last.args] != list(types):
-        raise VerifyException(f"ptx.yield of {what} must hand on {len(types)} values of the types of the results")
-
-
-@irdl_op_definition
-class ForOp(IRDLOperation):
-    """`ptx.for %i = %lower to %upper step %step carried(%a = %init : type) {…}`: signed comparison, tested before each trip."""
-
-    name = "ptx.for"
-    lower = operand_def(RegType)
-    upper = operand_def(RegType)
-    step = operand_def(RegType)
-    init = var_operand_def(RegType)
-    res = var_result_def(RegType)
-    body = region_def("single_block")
-    traits = traits_def(NoTerminator())
-
-    @staticmethod
-    def make(lower: SSAValue, upper: SSAValue, step: SSAValue, init: Sequence[SSAValue], body: Region) -> ForOp:
-        return ForOp.create(
-            operands=[lower, upper, step, *init], result_types=[value.type for value in init], regions=[body]
-        )
-
-    def verify_(self) -> None:
-        args = self.body.block.args
-        kinds = {self.lower.type, self.upper.type, self.step.type}
-        if len(kinds) != 1 or kinds.pop() not in (reg("b32"), reg("b64")):
-            raise VerifyException("bounds and step are one register each, all b32 or all b64")
-        types = [value.type for value in self.init]
-        if [arg.type for arg in args] != [self.lower.type, *types]:
-            raise VerifyException("the body takes the counter and then the carried values")
-        if [value.type for value in self.res] != types:
-            raise VerifyException("the results have the types of the carried values")
-        _check_yield(self.body, types, "ptx.for")
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.body.block.args[0])
-        printer.print_string(" = ")
-        printer.print_ssa_value(self.lower)
-        printer.print_string(" to ")
-        printer.print_ssa_value(self.upper)
-        printer.print_string(" step ")
-        printer.print_ssa_value(self.step)
-        printer.print_string(" : ")
-        printer.print_attribute(self.lower.type)
-        _print_carried(printer, self.body.block.args[1:], self.init)
-        printer.print_string(" ")
-        printer.print_region(self.body, print_entry_block_args=False)
-        printer.print_op_attributes(self.attributes)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> ForOp:
-        counter = parser.parse_argument(expect_type=False)
-        parser.parse_punctuation("=")
-        bounds = [parser.parse_unresolved_operand()]
-        for word in ("to", "step"):
-            parser.parse_keyword(word)
-            bounds.append(parser.parse_unresolved_operand())
-        parser.parse_punctuation(":")
-        kind = parser.parse_type()
-        lower, upper, step = (parser.resolve_operand(operand, kind) for operand in bounds)
-        arguments, init = _parse_carried(parser)
-        body = parser.parse_region([counter.resolve(kind), *arguments])
-        attributes = parser.parse_optional_attr_dict()
-        op = cls.make(lower, upper, step, init, body)
-        op.attributes.update(attributes)
-        return op
-
-
-@irdl_op_definition
-class IfOp(IRDLOperation):
-    """`ptx.if %p -> (types) {…} else {…}`: the condition may differ from thread to thread."""
-
-    name = "ptx.if"
-    condition = operand_def(RegType)
-    res = var_result_def(RegType)
-    then_region = region_def("single_block")
-    else_region = region_def()
-    traits = traits_def(NoTerminator())
-
-    @staticmethod
-    def make(condition: SSAValue, results: Sequence[Attribute], then: Region, other: Region | None = None) -> IfOp:
-        return IfOp.create(operands=[condition], result_types=results, regions=[then, other or Region()])
-
-    def verify_(self) -> None:
-        if self.condition.type != reg("pred"):
-            raise VerifyException("the condition is one predicate")
-        types = [value.type for value in self.res]
-        _check_yield(self.then_region, types, "ptx.if")
-        if self.else_region.blocks:
-            _check_yield(self.else_region, types, "ptx.if's else")
-        elif types:
-            raise VerifyException("ptx.if with results needs an else region")
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.condition)
-        if self.res:
-            printer.print_string(" -> (")
-            printer.print_list(self.res, lambda value: printer.print_attribute(value.type))
-            printer.print_string(")")
-        printer.print_string(" ")
-        printer.print_region(self.then_region)
-        if self.else_region.blocks:
-            printer.print_string(" else ")
-            printer.print_region(self.else_region)
-        printer.print_op_attributes(self.attributes)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> IfOp:
-        condition = parser.resolve_operand(parser.parse_unresolved_operand(), reg("pred"))
-        types: list[Attribute] = []
-        if parser.parse_optional_punctuation("->") is not None:
-            types = list(parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type))
-        then = parser.parse_region()
-        other = parser.parse_region() if parser.parse_optional_keyword("else") is not None else None
-        attributes = parser.parse_optional_attr_dict()
-        op = cls.make(condition, types, then, other)
-        op.attributes.update(attributes)
-        return op
-
-
-@irdl_op_definition
-class WhileOp(IRDLOperation):
-    """`ptx.while carried(%a = %init : type) {… ptx.condition %p (%x)} do(%y : type) {… ptx.yield %z}`, as `scf.while`."""
-
-    name = "ptx.while"
-    init = var_operand_def(RegType)
-    res = var_result_def(RegType)
-    before = region_def("single_block")
-    after = region_def("single_block")
-    traits = traits_def(NoTerminator())
-
-    @staticmethod
-    def make(init: Sequence[SSAValue], results: Sequence[Attribute], before: Region, after: Region) -> WhileOp:
-        return WhileOp.create(operands=init, result_types=results, regions=[before, after])
-
-    def verify_(self) -> None:
-        types = [value.type for value in self.init]
-        results = [value.type for value in self.res]
-        if [arg.type for arg in self.before.block.args] != types:
-            raise VerifyException("the first region takes the carried values")
-        if [arg.type for arg in self.after.block.args] != results:
-            raise VerifyException("the second region takes the values of ptx.condition, which are the results")
-        last = self.before.block.last_op
-        if not isinstance(last, ConditionOp):
-            raise VerifyException("the first region must end with ptx.condition")
-        if last.condition.type != reg("pred") or [value.type for value in last.args] != results:
-            raise VerifyException("ptx.condition takes one predicate and values of the types of the results")
-        _check_yield(self.after, types, "ptx.while")
-
-    def print(self, printer: Printer) -> None:
-        _print_carried(printer, self.before.block.args, self.init)
-        printer.print_string(" ")
-        printer.print_region(self.before, print_entry_block_args=False)
-        printer.print_string(" do ")
-        if self.after.block.args:
-            printer.print_string("(")
-            printer.print_list(self.after.block.args, printer.print_block_argument)
-            printer.print_string(") ")
-        printer.print_region(self.after, print_entry_block_args=False)
-        printer.print_op_attributes(self.attributes)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> WhileOp:
-        arguments, init = _parse_carried(parser)
-        before = parser.parse_region(arguments)
-        parser.parse_keyword("do")
-        after_args = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument) or []
-        after = parser.parse_region(after_args)
-        attributes = parser.parse_optional_attr_dict()
-        op = cls.make(init, [arg.type for arg in after_args], before, after)
-        op.attributes.update(attributes)
-        return op
-
-
-@irdl_op_definition
 class WaitParityOp(IRDLOperation):
-    """Waits until the mbarrier at shared address `barrier` (plus `offset` bytes) has completed the phase of parity `phase` (0 or 1):
-    a loop round `mbarrier.try_wait.parity` (PTX ISA 9.0 §9.7.13.15)."""
+    """Waits until the mbarrier at shared address `barrier` (plus `offset` bytes) has completed the phase of parity
+    `phase` (0 or 1): a loop round `mbarrier.try_wait.parity` (PTX ISA 9.0 §9.7.13.15)."""
 
     name = "ptx.wait_parity"
     barrier = operand_def(RegType)
@@ -799,7 +482,8 @@ class WaitParityOp(IRDLOperation):
 
 @irdl_op_definition
 class KernelOp(IRDLOperation):
-    """A kernel at the ptx level. `threads` a block, `shared` bytes of dynamic shared memory, and the plan its launcher needs."""
+    """A kernel at the ptx level. `threads` a block, `shared` bytes of dynamic shared memory, and the plan its launcher
+    needs."""
 
     name = "ptx.kernel"
     sym_name = prop_def(SymbolNameConstraint())
@@ -828,12 +512,25 @@ class KernelOp(IRDLOperation):
         if not (0 < threads <= 1024 and threads % 32 == 0):
             raise VerifyException(f"threads must be a positive multiple of 32 up to 1024, found {threads}")
         if not 0 <= shared <= target.max_shared_bytes:
-            raise VerifyException(f"{shared} bytes of shared memory, {target.name} has {target.max_shared_bytes} a block")
+            raise VerifyException(
+                f"{shared} bytes of shared memory, {target.name} has {target.max_shared_bytes} a block"
+            )
+        emitter = Emitter()
+        for op in self.body.walk():
+            if (
+                isinstance(op, InstOp)
+                and (row := TABLE.get(op.opcode.data)) is not None
+                and not row.supports(target.name)
+            ):
+                emitter.error(op, f"'{op.name}': {row.opcode} needs {row.since}, the kernel's target is {target.name}")
+        emitter.raise_if_errors()
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_symbol_name(self.sym_name.data)
-        printer.print_string(f" target {self.target.data} threads {self.threads.value.data} shared {self.shared.value.data}")
+        printer.print_string(
+            f" target {self.target.data} threads {self.threads.value.data} shared {self.shared.value.data}"
+        )
         if self.plan is not None:
             printer.print_string(" plan ")
             printer.print_attribute(self.plan)
@@ -886,4 +583,3 @@ Ptx = Dialect(
     ],
     [RegType, PlanAttr, RegsAttr],
 )
-

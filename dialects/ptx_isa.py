@@ -36,7 +36,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -159,7 +159,7 @@ class Row:
         return " | ".join(f"{self.opcode} {', '.join(map(str, form))}".rstrip() for form in self.forms)
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse_operand(text: str) -> Operand:
     """`io64:b32` -> Operand('io', 'b32', 64). Raises ValueError for what is no operand form."""
     if text == "_":
@@ -179,7 +179,7 @@ def parse_operand(text: str) -> Operand:
     return Operand(role, cls, count)
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse_forms(text: str) -> tuple[tuple[Operand, ...], ...]:
     """`s:b32 imm; s:b32` -> two forms. An empty text is one form without operands."""
     return tuple(tuple(parse_operand(word) for word in form.split()) for form in text.split(";"))

@@ -135,7 +135,7 @@ def _tensormap() -> Iterator[Row]:
     write = frozenset({"write:shared", "read:shared"})
     prefix = "tensormap.replace.tile"
     fields = {"global_address": ("b64", ""), "rank": ("b32", "")}
-    fields |= {name: ("b32", "imm ") for name in ("box_dim", "global_dim", "element_stride")}
+    fields |= dict.fromkeys(("box_dim", "global_dim", "element_stride"), ("b32", "imm "))
     fields |= {"global_stride": ("b64", "imm ")}
     for name, (cls, index) in fields.items():
         opcode = f"{prefix}.{name}.shared::cta.b1024.{cls}"

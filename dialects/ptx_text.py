@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from .diagnostics import Location, TeselaError
-from .ptx_isa import CLASS_OF_TYPE, SPECIAL_REGISTERS, TABLE, Operand as Form, Row, UnknownInstruction, canonical, lookup
+from .ptx_isa import CLASS_OF_TYPE, SPECIAL_REGISTERS, TABLE, Row, UnknownInstruction, canonical, lookup
+from .ptx_isa import Operand as Form
 from .ptx_program import (
     Addr,
     Entry,

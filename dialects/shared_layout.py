@@ -26,8 +26,8 @@ TMA_BOX_LIMIT = 256
 class Swizzle:
     """CuTe's Swizzle<B, M, S>: XORs the `bits` bits at base + shift of an offset onto those at `base`.
 
-    With a negative shift the bits at `base` go onto those at base - shift. |shift| must be at least `bits`, so applying it
-    twice gives the offset back.
+    With a negative shift the bits at `base` go onto those at base - shift. |shift| must be at least `bits`, so applying
+    it twice gives the offset back.
 
     >>> Swizzle(3, 3, 3).apply(64)          # row 1, chunk 0 of rows of 64 elements: to chunk 1
     72
@@ -71,8 +71,8 @@ class TmaForm:
     """How TMA fills (or drains) a buffer: boxes one after another, each `span` elements wide along order[0].
 
     `swizzle_bytes` is 128, 64, 32 or 0 as in the tensor map; `order` lists the dimensions from the contiguous one on;
-    `box` is the box's extent per tile dimension, none above 256. Box k of the tile starts at coordinates c (multiples of
-    `box`) and lies at the buffer's `offset(c)`; `starts` lists these coordinates.
+    `box` is the box's extent per tile dimension, none above 256. Box k of the tile starts at coordinates c (multiples
+    of `box`) and lies at the buffer's `offset(c)`; `starts` lists these coordinates.
     """
 
     swizzle_bytes: int
@@ -149,8 +149,8 @@ class SharedLayout:
     def alignment(self, element_bytes: int) -> int:
         """What the buffer's start address must be a multiple of, in bytes: the swizzle's period, and at least 128.
 
-        The hardware swizzles the address, not the offset, so offset 0 must lie where the pattern starts; 128 is what TMA
-        wants of every buffer (CUDA programming guide, tensor copies) and keeps 16-byte accesses aligned.
+        The hardware swizzles the address, not the offset, so offset 0 must lie where the pattern starts; 128 is what
+        TMA wants of every buffer (CUDA programming guide, tensor copies) and keeps 16-byte accesses aligned.
 
         >>> SharedLayout.tma((64, 64), 2, 128, (1, 0)).alignment(2), SharedLayout.row_major((64, 64)).alignment(2)
         (1024, 128)
@@ -160,8 +160,9 @@ class SharedLayout:
     def contiguous(self, dim: int) -> int:
         """Elements that lie consecutive in memory along `dim`, from every multiple of that number on.
 
-        The largest w such that c, c+1, .. c+w-1 have offsets o, o+1, .. o+w-1 with o a multiple of w, for each multiple c
-        of w and any other coordinates: the widest vector along `dim` that an access can use. Not always a power of two.
+        The largest w such that c, c+1, .. c+w-1 have offsets o, o+1, .. o+w-1 with o a multiple of w, for each multiple
+        c of w and any other coordinates: the widest vector along `dim` that an access can use. Not always a power of
+        two.
 
         >>> SharedLayout.tma((64, 64), 2, 128, (1, 0)).contiguous(1)
         8
@@ -261,10 +262,10 @@ class SharedLayout:
     def tma(shape: tuple[int, ...], element_bytes: int, swizzle_bytes: int, order: tuple[int, ...]) -> SharedLayout:
         """What TMA loads leave in shared memory, and what wgmma's descriptors describe.
 
-        Along order[0], the contiguous dimension, the tile is cut into spans of `swizzle_bytes` (128, 64 or 32); each span
-        is one box (or several, stacked along the rows: a box has at most 256 of them), and boxes follow one another. So a
-        row of a box is a span, rows follow in the order of order[1:], and the hardware XORs bits 7.. of the byte address
-        onto bits 4..: in the 128-byte mode the 16-byte chunk c of row r lies at c ^ (r % 8).
+        Along order[0], the contiguous dimension, the tile is cut into spans of `swizzle_bytes` (128, 64 or 32); each
+        span is one box (or several, stacked along the rows: a box has at most 256 of them), and boxes follow one
+        another. So a row of a box is a span, rows follow in the order of order[1:], and the hardware XORs bits 7.. of
+        the byte address onto bits 4..: in the 128-byte mode the 16-byte chunk c of row r lies at c ^ (r % 8).
 
         `swizzle_bytes` 0 is the mode without swizzle that wgmma reads: spans of 16 bytes, so that 8 rows are one core
         matrix of 128 contiguous bytes. (A dense tile that no wgmma reads is `row_major`: also one TMA box.)
@@ -302,8 +303,8 @@ class SharedLayout:
     def tma_form(self, element_bytes: int) -> TmaForm | None:
         """How TMA can fill this buffer, or None if it cannot (padding, a foreign swizzle, or a row TMA cannot write).
 
-        The inverse of `tma`, and of `row_major` where a whole row fits one box. The box's inner extent must be a multiple
-        of 16 bytes; which global arrays are eligible is checked elsewhere.
+        The inverse of `tma`, and of `row_major` where a whole row fits one box. The box's inner extent must be a
+        multiple of 16 bytes; which global arrays are eligible is checked elsewhere.
 
         >>> form = SharedLayout.tma((128, 128), 2, 128, (1, 0)).tma_form(2)
         >>> form.swizzle_bytes, form.box, form.starts

@@ -54,6 +54,7 @@ from xdsl.traits import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from .dim_expr import DimExpr
 from .tile_kernel import KernelOp, ReturnOp
 from .tile_memory import LoadOp, StoreOp
 from .tile_types import (
@@ -77,6 +78,7 @@ __all__ = [
     "CastOp",
     "CmpOp",
     "ConstantOp",
+    "DimExpr",
     "DimExprAttr",
     "DotOp",
     "ELEMENT_TYPES",

@@ -141,9 +141,9 @@ def _walk(modes: Sequence[Mode], index: int, rank: int, what: str) -> tuple[int,
 class TVLayout:
     """A register tile's layout: the function (thread, value) -> tile coordinates.
 
-    `thread` and `value` are digits, fastest first. Value v of a thread is the v-th element that it holds; thread t counts
-    the threads of the role that holds the tensor. A digit of all-zero stride is a broadcast: its threads (or values) hold
-    the same elements. Coordinates past the tile's own extents are *padding*.
+    `thread` and `value` are digits, fastest first. Value v of a thread is the v-th element that it holds; thread t
+    counts the threads of the role that holds the tensor. A digit of all-zero stride is a broadcast: its threads (or
+    values) hold the same elements. Coordinates past the tile's own extents are *padding*.
 
     >>> acc = TVLayout.parse("thread [4:(0,2), 8:(1,0), 4:(16,0)], value [2:(0,1), 2:(8,0), 32:(0,8)]")
     >>> acc.num_threads, acc.num_values, acc.shape()
@@ -551,14 +551,14 @@ class TVLayout:
     def blocked(shape: tuple[int, ...], threads: int, order: tuple[int, ...], vector: int) -> TVLayout:
         """A coalesced layout of a tile of any `shape`, for `threads` threads (any number; usually a power of two).
 
-        Each thread holds groups of `vector` consecutive elements along order[0], the fastest dimension in memory. Threads
-        go along order[0] first, then order[1], and so on; what they do not reach in one pass, value digits repeat. The
-        extents are rounded up as needed, and surplus threads get a broadcast digit.
+        Each thread holds groups of `vector` consecutive elements along order[0], the fastest dimension in memory.
+        Threads go along order[0] first, then order[1], and so on; what they do not reach in one pass, value digits
+        repeat. The extents are rounded up as needed, and surplus threads get a broadcast digit.
 
-        Among the ways to spread the threads, at most 5/4 of the fewest possible values a thread are allowed, and of those
-        the one with most threads along order[0] (the longest contiguous runs) is taken. For powers of two that is "all
-        along order[0], then the next"; 80 columns in groups of 8 go to 4 threads, 3 groups each, and not to 16 threads
-        of which 6 idle. `vector` is halved until it is no wider than the extent needs.
+        Among the ways to spread the threads, at most 5/4 of the fewest possible values a thread are allowed, and of
+        those the one with most threads along order[0] (the longest contiguous runs) is taken. For powers of two that is
+        "all along order[0], then the next"; 80 columns in groups of 8 go to 4 threads, 3 groups each, and not to 16
+        threads of which 6 idle. `vector` is halved until it is no wider than the extent needs.
 
         >>> str(TVLayout.blocked((64, 64), 128, (1, 0), 8))
         'thread [8:(0,8), 16:(1,0)], value [8:(0,1), 4:(16,0)]'
@@ -570,8 +570,8 @@ class TVLayout:
         rank = len(shape)
         if sorted(order) != list(range(rank)) or min([threads, vector, *shape]) < 1:
             raise LayoutError(
-                f"blocked({shape}, {threads} threads, order {order}, vector {vector}): `order` must name each dimension "
-                "once, and extents, threads and vector must be at least 1"
+                f"blocked({shape}, {threads} threads, order {order}, vector {vector}): `order` must name each "
+                "dimension once, and extents, threads and vector must be at least 1"
             )
         while rank and vector > 1 and vector // 2 >= shape[order[0]]:
             vector //= 2

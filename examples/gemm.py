@@ -14,3 +14,14 @@ def gemm(A: Array[bf16, M, K], B: Array[bf16, N, K], C: Array[f32, M, N], BM: te
     for k in tesela.range(0, K, 64):
         acc += A[m : m + BM, k : k + 64] @ B[n : n + BN, k : k + 64].T
     C[m : m + BM, n : n + BN] = acc
+
+
+if __name__ == "__main__":
+    import ml_dtypes
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((257, 200), (321, 200)))
+    error = abs(gemm(a, b) - a.astype(np.float64) @ b.astype(np.float64).T).max()
+    assert error < 1e-3
+    print(f"gemm 257×321×200: error {error:.1e}")

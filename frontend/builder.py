@@ -26,7 +26,7 @@ from ..dialects.dim_expr import DimExpr
 from ..dialects.tile import Predicate
 from .source import SourceFunction
 from .types import Dim, DType, bf16, combine, f16, f32, f64, i1, i64, index
-from .values import ATTRIBUTES, Value, describe, is_number, type_attribute, type_text
+from .values import ATTRIBUTES, Value, describe, is_number, type_text
 
 NO_FASTMATH: dict[str, Attribute] = {"fastmath": arith.FastMathFlagsAttr("none")}
 NO_OVERFLOW: dict[str, Attribute] = {"overflowFlags": arith.IntegerOverflowAttr("none")}

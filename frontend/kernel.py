@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
@@ -28,6 +29,10 @@ from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
+
+    from ..runtime.kernel import Kernel
+
+__all__ = ["InlineFunction", "KernelFunction", "function", "kernel"]
 
 REQUIRED: Any = inspect.Parameter.empty
 """The default of a parameter that has none."""
@@ -66,6 +71,8 @@ class KernelFunction:
                 p.annotation.dtype for p in self.arguments if isinstance(p.annotation, Array) and isinstance(p.annotation.dtype, str)
             )
         )
+        self._kernels: dict[tuple[Any, ...], Kernel] = {}
+        self._lock = threading.Lock()
         clash = next((name for name in self.type_variables if any(p.name == name for p in self.params)), None)
         if clash is not None:
             raise _signature_error(function, clash, f"{clash} is a parameter and a type variable", "rename one")
@@ -80,7 +87,7 @@ class KernelFunction:
         """
         bound: dict[str, Any] = {}
         names = (*self.constants, *self.type_variables)
-        for name, value in values.items():
+        for name in values:
             if name not in names:
                 near = difflib.get_close_matches(name, names, 1)
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
@@ -97,7 +104,7 @@ class KernelFunction:
             if value is REQUIRED:
                 raise self.error(name, f"{self.name}: the compile-time parameter {name} has no value", f"give {name}=…")
             if not _is_constant(value):
-                hint = "a number, a string, an element type, None, or a tuple of those"
+                hint = "a number, a string, an element type, a function, None, or a tuple of those"
                 raise self.error(name, f"{self.name}: {name} cannot be a compile-time value: {value!r}", hint)
             bound[name] = value
         return bound
@@ -112,12 +119,78 @@ class KernelFunction:
         return trace_kernel(self.source, self.params, self.bind(values))
 
     def ir(self, level: str = "tile", **values: Any) -> str:
-        """The program's text at a level; compile-time values as for `trace`."""
+        """The program's text at a level, 'tile', 'async', 'layout' or 'ptx-ir'; compile-time values as for `trace`."""
         if level != "tile":
-            raise TeselaError(f"unknown level {level!r}: a function that is not compiled has the level 'tile'")
+            return self.compile(**values).ir(level)
         from ..dialects.parsing import print_module
 
         return print_module(self.trace(**values))
+
+    def module(self) -> ModuleOp:
+        """`trace()` with the default of every compile-time parameter: what `tesela.compile(kernel)` compiles."""
+        return self.trace()
+
+    def compile(self, target: str | None = None, **values: Any) -> Kernel:
+        """The compiled kernel for these compile-time values; the same object each time."""
+        return self._kernel(self.bind(values), target)
+
+    def __call__(
+        self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any
+    ) -> Any:
+        """Launch on arrays and scalars; compile-time parameters may be given by name, or in their position.
+
+        Arrays at the end that the kernel only writes may be left out, and are then allocated and returned. `target`, `device` and
+        `stream` as for `tesela.compile` and `Kernel`. Raises TeselaError for a wrong kernel or wrong arguments.
+        """
+        values: dict[str, Any] = {}
+        if self.constants:
+            if len(args) > len(self.params):
+                raise self.error(None, f"{self.name} has {len(self.params)} parameters, found {len(args)} arguments")
+            positional = list(zip(self.params, args))
+            args = tuple(value for param, value in positional if not param.is_constant)
+            values = {param.name: value for param, value in positional if param.is_constant}
+            for name in [name for name in kwargs if name in self.constants]:
+                if name in values:
+                    raise self.error(name, f"{self.name}: {name} is given twice")
+                values[name] = kwargs.pop(name)
+        if self.type_variables:
+            values |= self._types_of(args, kwargs)
+        return self._kernel(self.bind(values), target)(*args, device=device, stream=stream, **kwargs)
+
+    def _types_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, DType]:
+        """The values of type variables: the element types of the arrays passed. An explicit `T=` decides where no array does."""
+        from ..runtime.arrays import view
+
+        found: dict[str, tuple[DType, str]] = {}
+        for param, value in (*zip(self.arguments, args), *((p, kwargs.get(p.name)) for p in self.arguments[len(args) :])):
+            variable = param.annotation.dtype if isinstance(param.annotation, Array) else None
+            if not isinstance(variable, str) or value is None:
+                continue
+            name = view(value, f"{self.name}: {param.name}").dtype
+            if name not in DTYPES:
+                raise self.error(param.name, f"{self.name}: {param.name} has elements of type {name}, which is no element type")
+            dtype, first = found.setdefault(variable, (DTYPES[name], param.name))
+            if dtype is not DTYPES[name]:
+                raise self.error(
+                    param.name, f"{self.name}: {param.name} has elements of type {name}, but {first} has {dtype.name}",
+                    f"both are stated as {variable}",
+                )
+        explicit = {name: kwargs.pop(name) for name in self.type_variables if name in kwargs}
+        return {name: dtype for name, (dtype, _) in found.items()} | explicit
+
+    def _kernel(self, bound: dict[str, Any], target: str | None) -> Kernel:
+        # Values that are equal but of different types (1, 1.0, True) make different programs.
+        key = (target, *((type(value), value) for value in bound.values()))
+        if (found := self._kernels.get(key)) is not None:
+            return found
+        from ..runtime.compile import compile as compile_module
+        from .trace import trace_kernel
+
+        with self._lock:
+            if key not in self._kernels:
+                module = trace_kernel(self.source, self.params, bound)
+                self._kernels[key] = compile_module(module, target)
+            return self._kernels[key]
 
     @property
     def source(self) -> SourceFunction:
@@ -162,7 +235,7 @@ def _plain(function: Any, decorator: str) -> FunctionType:
 def _is_constant(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
-    return value is None or isinstance(value, bool | int | float | str | DType)
+    return value is None or isinstance(value, bool | int | float | str | DType | FunctionType | InlineFunction)
 
 
 def _read_signature(function: FunctionType) -> tuple[Parameter, ...]:
@@ -198,7 +271,7 @@ def _evaluate(function: FunctionType, name: str, text: str) -> Any:
         except ValueError:  # assigned later in the enclosing function
             continue
     try:
-        return eval(text, variables)  # noqa: S307 -- the function's own annotation, in its own scope, as typing does
+        return eval(text, variables)
     except TeselaError as error:
         raise _signature_error(function, name, error.diagnostics[0].message, error.diagnostics[0].hint) from None
     except (NameError, AttributeError, TypeError, SyntaxError, ArrayError, DimExprError) as error:

@@ -11,9 +11,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects import arith
 from xdsl.dialects import math as math_dialect
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import SSAValue
 
 from ..dialects import tile
 from ..dialects.tile import ReduceKind
@@ -419,36 +418,3 @@ def dot(t: Tracer, a: Any, b_: Any, acc: Any) -> Value:
             t.at("acc"),
         )
     return t.b.emit(tile.DotOp.make(a.ssa, b_.ssa, acc.ssa), wide, shape)
-
-
-# Slices: `array[m : m + 128, k : k + 64]`
-
-
-def difference(high: SSAValue, low: SSAValue) -> int | None:
-    """`high - low` where both are the same sum of terms but for a constant; None otherwise."""
-    terms = _affine(high)
-    for term, factor in _affine(low).items():
-        terms[term] = terms.get(term, 0) - factor
-    constant = terms.pop(None, 0)
-    return None if any(terms.values()) else constant
-
-
-def _affine(value: SSAValue, depth: int = 32) -> dict[SSAValue | None, int]:
-    """An index as a sum of factor·term; the term None is 1."""
-    op = value.op if isinstance(value, OpResult) else None
-    match op:
-        case arith.ConstantOp():
-            return {None: op.value.value.data}  # type: ignore[union-attr]
-        case arith.AddiOp() | arith.SubiOp() if depth:
-            terms = _affine(op.lhs, depth - 1)
-            sign = 1 if isinstance(op, arith.AddiOp) else -1
-            for term, factor in _affine(op.rhs, depth - 1).items():
-                terms[term] = terms.get(term, 0) + sign * factor
-            return terms
-        case arith.MuliOp() if depth:
-            sides = [_affine(side, depth - 1) for side in (op.lhs, op.rhs)]
-            for scale, other in (sides, sides[::-1]):
-                if set(scale) == {None}:
-                    return {term: factor * scale[None] for term, factor in other.items()}
-    return {value: 1}
-

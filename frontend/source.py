@@ -16,7 +16,7 @@ import ast
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -62,7 +62,7 @@ class SourceFunction:
         return {*self.function.__code__.co_freevars, *self.function.__globals__}
 
 
-@lru_cache(maxsize=None)
+@cache
 def read_function(function: FunctionType) -> SourceFunction:
     """Read a function's source; TeselaError where there is none (a function typed into a prompt, or made by exec)."""
     code = function.__code__

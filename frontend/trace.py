@@ -16,11 +16,10 @@ import difflib
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     IndexType,
@@ -32,17 +31,17 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     i64,
 )
-from xdsl.ir import Attribute, Block, Region, SSAValue
-from xdsl.traits import Pure
+from xdsl.ir import Attribute, Block, Region
 
 from ..dialects import tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
 from .builder import Builder
-from .control import MEMORY_OPS, conditional, for_statement, if_statement, in_block, while_statement
-from .operations import BUILDERS, difference, emit_load, store_value
-from .source import SourceFunction, read_function
+from .control import conditional, for_statement, if_statement, while_statement
 from .kernel import InlineFunction, KernelFunction, Parameter
+from .operations import BUILDERS
+from .source import SourceFunction, read_function
+from .subscripts import array_slice, load_slice, store_slice, subscript
 from .types import Array, Dim, DType, i1, index
 from .values import ATTRIBUTES, ArrayRef, Method, Tracing, Undefined, Value, describe, is_number
 from .words import WORDS, Word
@@ -175,7 +174,7 @@ class Tracer:
     def _stmt_Assign(self, node: ast.Assign) -> None:
         value = self.eval(node.value)
         for target in node.targets:
-            self.assign(target, value)
+            self.assign(target, value, node.value)
 
     def _stmt_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is None:
@@ -195,13 +194,13 @@ class Tracer:
             return
         if not isinstance(target, ast.Subscript):
             raise self.error(f"{ast.unparse(target)} cannot be assigned", "assign to a variable, or to a slice of an array", target)
-        array, starts, shape, dims = self.array_slice(target)
-        current = emit_load(self, array, starts, shape, None, dims)
-        value = self._binary(node, node.op, current, node.value)
-        self._store_slice(node, array, starts, shape, dims, value)
+        place = array_slice(self, target)
+        value = self._binary(node, node.op, load_slice(self, place), node.value)
+        self.b.node = node
+        store_slice(self, place, value, node.value)
 
-    def assign(self, target: ast.AST, value: Any) -> None:
-        """Bind a target of an assignment."""
+    def assign(self, target: ast.AST, value: Any, at: ast.AST | None = None) -> None:
+        """Bind a target of an assignment; `at` is the expression whose value it is."""
         match target:
             case ast.Name(id=name):
                 if isinstance(value, Tracing):
@@ -216,20 +215,13 @@ class Tracer:
                 if len(targets) != len(value):
                     raise self.error(f"{len(value)} values are unpacked into {len(targets)} variables", at=target)
                 for inner, item in zip(targets, value):
-                    self.assign(inner, item)
+                    self.assign(inner, item, at)
             case ast.Subscript():
-                array, starts, shape, dims = self.array_slice(target)
-                self._store_slice(target, array, starts, shape, dims, value)
+                place = array_slice(self, target)
+                self.b.node = target
+                store_slice(self, place, value, at)
             case _:
                 raise self.error(f"{ast.unparse(target)} cannot be assigned", "assign to a variable, or to a slice of an array", target)
-
-    def _store_slice(self, node: ast.AST, array: ArrayRef, starts: list, shape: tuple[int, ...], dims: Any, value: Any) -> None:
-        self.b.node = node
-        stored = store_value(self, array, value, getattr(node, "value", None) if isinstance(node, ast.AugAssign) else None)
-        aligned = (1,) * (len(shape) - len(stored.shape)) + stored.shape
-        if len(aligned) != len(shape) or any(have not in (1, want) for have, want in zip(aligned, shape)):
-            raise self.error(f"a value of shape {stored.shape} does not broadcast to the slice's shape {shape}")
-        self.b.add(tile.StoreOp.make(self.b.broadcast(stored, shape).ssa, array.ssa, starts, dims))
 
     def _stmt_Assert(self, node: ast.Assert) -> None:
         fact = self.eval(node.test)
@@ -494,116 +486,8 @@ class Tracer:
         near = difflib.get_close_matches(name, known, 1) if isinstance(owner, Value | ArrayRef) else []
         raise self.error(f"{describe(owner)} has no attribute {name}", f"did you mean {near[0]}?" if near else None)
 
-    # Subscripts
-
     def _expr_Subscript(self, node: ast.Subscript) -> Any:
-        owner = self.eval(node.value)
-        if isinstance(owner, ArrayRef):
-            array, starts, shape, dims = self.array_slice(node)
-            return emit_load(self, array, starts, shape, None, dims)
-        if isinstance(owner, Value):
-            return self._subscript_tile(node, owner)
-        if isinstance(owner, tuple | str):
-            position = node.slice
-            if isinstance(position, ast.Slice):
-                bounds = [None if part is None else self.eval(part) for part in (position.lower, position.upper, position.step)]
-                at = slice(*bounds)
-            else:
-                at = self.eval(position)
-            if not isinstance(at, int | slice):
-                raise self.error(f"a tuple is indexed by integers known when compiling, found {describe(at)}", at=position)
-            try:
-                return owner[at]
-            except (IndexError, TypeError, ValueError) as error:
-                raise self.error(f"{describe(owner)}: {error}") from None
-        raise self.error(f"{describe(owner)} cannot be indexed")
-
-    def _subscript_tile(self, node: ast.Subscript, x: Value) -> Value:
-        """`x[:, None]`: new dimensions of extent 1."""
-        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        axis = 0
-        given = sum(1 for item in items if isinstance(item, ast.Slice))
-        for item in items:
-            if isinstance(item, ast.Constant) and item.value is None:
-                x = self.b.expand(x, axis)
-                axis += 1
-            elif isinstance(item, ast.Slice) and item.lower is item.upper is item.step is None:
-                axis += 1
-            elif isinstance(item, ast.Constant) and item.value is Ellipsis:
-                axis = len(x.shape) - (len(items) - 1 - items.index(item))
-            else:
-                raise self.error(
-                    "a tile can be indexed by ':' and None only", "slice the array when loading: A[i : i + 16, j : j + 16]", item
-                )
-        if axis > len(x.shape) or given > len(x.shape):
-            raise self.error(f"too many indices for {describe(x)}")
-        return x
-
-    def array_slice(self, node: ast.Subscript) -> tuple[ArrayRef, list[SSAValue], tuple[int, ...], tuple[int, ...] | None]:
-        """`array[i, j : j + 64]` as the array, the starts, the tile's shape, and the dimensions it covers (None: the last ones)."""
-        array = self.eval(node.value)
-        if not isinstance(array, ArrayRef):
-            hint = "a tile is a value: make a new one with tesela.where" if isinstance(array, Value) else None
-            raise self.error(f"{describe(array)} cannot be assigned to by slices", hint, node)
-        items = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
-        rank = array.annotation.rank
-        if len(items) != rank:
-            raise self.error(
-                f"the array {array.name} has {rank} dimension{'s' * (rank > 1)}, found {len(items)} "
-                f"ind{'ices' if len(items) != 1 else 'ex'}",
-                "give an index or a slice for each dimension",
-                node,
-            )
-        starts: list[SSAValue] = []
-        shape: list[int] = []
-        dims: list[int] = []
-        for dim, item in enumerate(items):
-            if isinstance(item, ast.Slice):
-                start, extent = self._slice(array, dim, item)
-                starts.append(start)
-                shape.append(extent)
-                dims.append(dim)
-            else:
-                value = self.eval(item)
-                self.b.node = item
-                starts.append(self.b.index(value, "an index").ssa)
-        self.b.node = node
-        last = list(range(rank - len(dims), rank))
-        return array, starts, tuple(shape), None if dims == last else tuple(dims)
-
-    def _slice(self, array: ArrayRef, dim: int, node: ast.Slice) -> tuple[SSAValue, int]:
-        """`start : stop` as the start and the extent, which must come out as a constant."""
-        if node.step is not None:
-            raise self.error("a slice of an array has no step", "load the whole range, or state strides in the signature", node.step)
-        start: Any = 0 if node.lower is None else self.eval(node.lower)
-        self.b.node = node
-        lower = self.b.index(start, "the start of a slice")
-        last = self.b.block.last_op
-        stop: Any = array.shape[dim] if node.upper is None else self.eval(node.upper)
-        self.b.node = node
-        upper = self.b.index(stop, "the end of a slice")
-        extent = difference(upper.ssa, lower.ssa)
-        self._erase_after(last)
-        if extent is None:
-            text = ast.unparse(node)
-            raise self.error(
-                f"the extent of the slice {text} of {array.name} is not known when compiling",
-                "write start : start + SIZE with a constant SIZE; past the edge of the array a load reads zeros",
-                node.lower or node.upper or self.b.node,
-            )
-        if extent < 1:
-            raise self.error(f"the slice {ast.unparse(node)} of {array.name} has the extent {extent}", at=node.upper)
-        return lower.ssa, extent
-
-    def _erase_after(self, last: Any) -> None:
-        """Erase the arithmetic after operation `last` that nothing uses: the end of a slice serves to find its extent only."""
-        op = self.b.block.last_op
-        while op is not None and op is not last:
-            before = op.prev_op
-            if op.has_trait(Pure) and not isinstance(op, arith.ConstantOp) and not any(result.uses for result in op.results):
-                op.detach()
-                op.erase()
-            op = before
+        return subscript(self, node)
 
     # Calls
 
@@ -769,7 +653,7 @@ class Tracer:
         )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _array_type(dtype: DType, shape: tuple[int, ...], strides: tuple[int | None, ...]) -> MemRefType:
     return MemRefType(ATTRIBUTES[dtype], shape, StridedLayoutAttr([NoneAttr() if s is None else s for s in strides]))
 
@@ -805,7 +689,8 @@ def trace_kernel(source: SourceFunction, params: Sequence[Parameter], bound: Map
                 kind = ATTRIBUTES[dtype]
                 arguments.append((param.name, kind, None, {}))
             case _:
-                names[param.name] = bound[param.name]
+                constant = bound[param.name]
+                names[param.name] = constant.function if isinstance(constant, InlineFunction) else constant
                 continue
         ssa = entry.insert_arg(kind, len(entry.args))
         ssa.name_hint = param.name

@@ -22,6 +22,27 @@ from typing import Any, Literal, NoReturn
 from ..dialects.diagnostics import Location, TeselaError
 from ..dialects.dim_expr import DimExpr, DimExprError
 
+__all__ = [
+    "Array",
+    "DType",
+    "Dim",
+    "align",
+    "bf16",
+    "constexpr",
+    "dims",
+    "f16",
+    "f32",
+    "f64",
+    "i1",
+    "i16",
+    "i32",
+    "i64",
+    "i8",
+    "index",
+    "noalias",
+    "strides",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class DType:
@@ -55,7 +76,7 @@ DTYPES = {dtype.name: dtype for dtype in (f16, bf16, f32, f64, i1, i8, i16, i32,
 def outside_kernel(name: str) -> TeselaError:
     """The error for a word of the language that ordinary Python calls; its place is the call."""
     return TeselaError.at(
-        caller_place(sys._getframe(2)),  # noqa: SLF001 -- the documented way to the caller's line
+        caller_place(sys._getframe(2)),
         f"tesela.{name} has a meaning inside a kernel only",
         "call it in a function decorated with @tesela.kernel, or in one that such a function calls",
     )
@@ -71,7 +92,8 @@ def caller_place(frame: FrameType) -> Location:
 class constexpr:
     """Annotation of a parameter whose value is known when compiling: `BM: tesela.constexpr = 128`.
 
-    Each combination of values is a program of its own. A value is a Python number, string, dtype, None, or a tuple of those.
+    Each combination of values is a program of its own. A value is a Python number, a string,
+    an element type, a function (a helper that the kernel calls), None, or a tuple of those.
     """
 
 
@@ -89,7 +111,7 @@ class Dim:
             try:
                 name = DimExpr.parse(name)
             except DimExprError as error:
-                raise TeselaError.at(caller_place(sys._getframe(1)), str(error)) from None  # noqa: SLF001
+                raise TeselaError.at(caller_place(sys._getframe(1)), str(error)) from None
         self.expr = name
 
     def __repr__(self) -> str:
@@ -159,7 +181,7 @@ def dims(names: str) -> Any:
     """The dimensions of these names, `M, N = tesela.dims("M N")`; a single one for a single name."""
     found = tuple(Dim(name) for name in names.replace(",", " ").split())
     if not found:
-        raise TeselaError.at(caller_place(sys._getframe(1)), "tesela.dims needs at least one name")  # noqa: SLF001
+        raise TeselaError.at(caller_place(sys._getframe(1)), "tesela.dims needs at least one name")
     return found if len(found) > 1 else found[0]
 
 
@@ -211,9 +233,9 @@ class Array:
         try:
             return cls._read(items if isinstance(items, tuple) else (items,))
         except DimExprError as error:
-            raise TeselaError.at(caller_place(sys._getframe(1)), str(error)) from None  # noqa: SLF001
+            raise TeselaError.at(caller_place(sys._getframe(1)), str(error)) from None
         except ArrayError as error:
-            raise TeselaError.at(caller_place(sys._getframe(1)), str(error), error.hint) from None  # noqa: SLF001
+            raise TeselaError.at(caller_place(sys._getframe(1)), str(error), error.hint) from None
 
     @classmethod
     def _read(cls, items: tuple[Any, ...]) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -41,7 +41,7 @@ ATTRIBUTES: dict[DType, Attribute] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def type_attribute(dtype: DType, shape: tuple[int, ...]) -> Attribute:
     """The IR type of a tile, or of a scalar where the shape is ()."""
     return TensorType(ATTRIBUTES[dtype], shape) if shape else ATTRIBUTES[dtype]

@@ -21,17 +21,61 @@ from typing import Any
 from .types import ceildiv as _ceildiv
 from .types import outside_kernel
 
+__all__ = [
+    "abs",
+    "arange",
+    "argmax",
+    "argmin",
+    "assume",
+    "broadcast_to",
+    "cast",
+    "ceil",
+    "ceildiv",
+    "cos",
+    "dot",
+    "exp",
+    "exp2",
+    "expand_dims",
+    "floor",
+    "fma",
+    "full",
+    "grid",
+    "iota",
+    "load",
+    "log",
+    "log2",
+    "max",
+    "maximum",
+    "min",
+    "minimum",
+    "prod",
+    "range",
+    "reshape",
+    "rsqrt",
+    "sin",
+    "sqrt",
+    "static_range",
+    "store",
+    "sum",
+    "tanh",
+    "transpose",
+    "where",
+    "zeros",
+]
+
 
 class Word:
     """One word: its name, parameters and documentation. Ordinary Python that calls it gets a TeselaError, unless it has a
     meaning outside kernels too."""
 
-    def __init__(self, declaration: Callable[..., Any], outside: Callable[..., Any] | None = None):
+    outside: Callable[..., Any] | None = None
+    """What ordinary Python gets that calls the word; None for the error."""
+
+    def __init__(self, declaration: Callable[..., Any]):
         self.name = declaration.__name__
         self.__name__ = self.name
         self.__doc__ = declaration.__doc__
         self.declaration = declaration
-        self.outside = outside
         self.signature = inspect.signature(declaration)
         self.positional = tuple(
             p.name for p in self.signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
@@ -287,9 +331,9 @@ def assume(fact):
     """`tesela.assume(K % 64 == 0)`: callers promise it, launches check it, and the compiler may rely on it."""
 
 
-def _declare_ceildiv(a, b):
+@_word
+def ceildiv(a, b):
     """a/b rounded up: of integers or dimensions anywhere, of index values and integers inside a kernel."""
 
 
-_declare_ceildiv.__name__ = "ceildiv"
-ceildiv = WORDS["ceildiv"] = Word(_declare_ceildiv, outside=_ceildiv)
+ceildiv.outside = _ceildiv

@@ -12,5 +12,8 @@ add_passes(
         "assign-registers": PassEntry(
             "tesela.lowering.assign_registers:AssignRegisters", "name the registers of ptx kernels"
         ),
+        "check-registers": PassEntry(
+            "tesela.lowering.check_registers:CheckRegisters", "prove that every use reads the register that holds its value"
+        ),
     }
 )

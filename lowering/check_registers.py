@@ -10,8 +10,10 @@ ever loses symbols, so that takes few rounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from ..dialects.diagnostics import Emitter
@@ -30,10 +32,23 @@ from ..dialects.ptx import (
     YieldOp,
     split_form,
 )
+from ..passes.base import Pass, PassContext
 
 Symbol = tuple[SSAValue, int]
 State = dict[str, Symbol]
 Names = tuple[str, ...]
+
+
+@dataclass
+class CheckRegisters(Pass):
+    """Prove the register assignment of every kernel of a module; see the module's docstring."""
+
+    name = "check-registers"
+
+    def run(self, module: ModuleOp, context: PassContext) -> None:
+        for op in module.body.block.ops:
+            if isinstance(op, KernelOp):
+                check_registers(op)
 
 
 def check_registers(kernel: KernelOp) -> None:
@@ -203,7 +218,7 @@ class _Checker:
             self.hand_on(op, argument, result, state)
             self.write(result, state)
 
-    def repeat(self, trip, state: State) -> None:
+    def repeat(self, trip: Callable[[State], None], state: State) -> None:
         """Run `trip` from the state at a loop's top until it no longer loses symbols; then once more, reporting."""
         self.quiet += 1
         while True:

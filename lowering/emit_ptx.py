@@ -23,11 +23,11 @@ constants: those without registers print as immediates, the others as a move whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from xdsl.dialects.builtin import FileLineColLoc, IntegerAttr, ModuleOp, StringAttr
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from ..dialects.diagnostics import TeselaError, location_of
 from ..dialects.launch_plan import LaunchPlan, Param
@@ -50,7 +50,8 @@ from ..dialects.ptx import (
     WhileOp,
     YieldOp,
 )
-from ..dialects.ptx_isa import CLASS_OF_TYPE, SPECIAL_REGISTERS, Operand as Form, Row, lookup
+from ..dialects.ptx_isa import CLASS_OF_TYPE, SPECIAL_REGISTERS, Row, lookup
+from ..dialects.ptx_isa import Operand as Form
 from ..dialects.ptx_program import (
     Addr,
     Entry,
@@ -106,7 +107,7 @@ def emit_text(module: ModuleOp) -> str:
     return print_program(emit(module))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _reg(name: str) -> Reg:
     return Reg(name)
 
@@ -121,7 +122,7 @@ def _signed(value: int, cls: str) -> int:
 _FLOAT_KIND = {"f32": "f32", "f64": "f64"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _row_facts(opcode: str) -> tuple[Row, str]:
     """An opcode's row, and how it wants its immediates spelt ('int', 'f32' or 'f64')."""
     row = lookup(opcode)

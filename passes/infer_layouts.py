@@ -110,7 +110,7 @@ def _retype_views(buffer: SSAValue) -> None:
 
 
 def _retype(value: SSAValue, kind: Attribute) -> None:
-    value._type = kind  # noqa: SLF001 -- the rewriters' way replaces the value, and loses its name and its location
+    value._type = kind
 
 
 # ---- register tiles -------------------------------------------------------------------------------------------------

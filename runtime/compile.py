@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class ModuleSource(Protocol):
-    """What Python frontends hand over: something that can state its tile-level module."""
+    """What the Python frontend hands over: a function that states its tile-level module for given compile-time values."""
 
-    def module(self) -> ModuleOp: ...
+    def trace(self, **values: Any) -> ModuleOp: ...
 
 
 class ModuleCompiler:
@@ -55,35 +55,41 @@ def compile(
     kernel: str | None = None,
     filename: str | None = None,
     strict: bool = False,
+    **values: Any,
 ) -> Kernel:
     """A callable kernel.
 
     `source`: the path of an .mlir file, the text of a module (a string that holds 'tile.kernel'), a module, or a kernel
     function of the Python frontend. `target`: 'sm_90a', 'sm_80' …; None leaves it to the GPU of each launch. `kernel` names one of a
     module's kernels, `filename` what errors in a text call it. `strict`: what the assembler warns of, serialised tensor core
-    instructions or spilled registers, is an error. Raises TeselaError with all errors of the program.
+    instructions or spilled registers, is an error. `values`: compile-time parameters of a kernel function. Raises TeselaError
+    with all errors of the program.
     """
     from ..lowering.pipeline import select_kernel
 
     chosen = get_target(target) if isinstance(target, str) else target
-    module = load_module(source, filename)
+    module = load_module(source, filename, **values)
     name = select_kernel(module, kernel)
     return Kernel(contract_of(kernels_of(module)[name]), ModuleCompiler(module, name, strict), chosen, module)
 
 
-def load_module(source: Any, filename: str | None = None) -> ModuleOp:
-    """The verified module of any kind of source that `compile` takes."""
+def load_module(source: Any, filename: str | None = None, **values: Any) -> ModuleOp:
+    """The module of any kind of source that `compile` takes, verified."""
     from xdsl.dialects.builtin import ModuleOp
 
     from ..dialects.diagnostics import source_text
     from ..dialects.parsing import parse_module
     from ..dialects.verify import verify_module
 
+    if isinstance(source, ModuleSource):
+        return source.trace(**values)
+    if values:
+        raise TeselaError.at(
+            None, f"{', '.join(values)}: only a function has compile-time parameters, but a {type(source).__name__} was given"
+        )
     if isinstance(source, ModuleOp):
         verify_module(source)
         return source
-    if isinstance(source, ModuleSource):
-        return source.module()
     if not isinstance(source, str | os.PathLike):
         raise TeselaError.at(
             None,

@@ -201,13 +201,25 @@ def stride_of(seen: ArrayView | None, arg: ArrayArg | ScalarArg, axis: int) -> i
 
 
 def pack_scalar(buffer: Any, offset: int, dtype: str, value: float) -> None:
-    """Write a scalar of `dtype` at `offset`. Floats are rounded to nearest even; one too large becomes infinity."""
-    if dtype == "bf16" or dtype in ("f16", "f32"):
+    """Write a scalar of `dtype` at `offset`. Floats are rounded once, to nearest even; one too large becomes infinity."""
+    if dtype in ("f16", "bf16", "f32"):
         with np.errstate(over="ignore"):
-            data = np.asarray(value, np.float64).astype(ELEMENT_TYPES[dtype]).tobytes()
+            source = _round_to_odd(value) if dtype == "bf16" else np.float64(value)
+            data = source.astype(ELEMENT_TYPES[dtype]).tobytes()
         buffer[offset : offset + len(data)] = data
     else:
         struct.pack_into(_FORMATS[dtype], buffer, offset, value)
+
+
+def _round_to_odd(value: float) -> np.float32:
+    """An f32 near enough to `value` that rounding it to bf16 gives what rounding `value` itself would: inexact ones get an odd last bit.
+
+    (ml_dtypes rounds a double twice, first to nearest f32.)
+    """
+    near = np.float32(value)
+    if np.isfinite(near) and float(near) != value and not int(near.view(np.uint32)) & 1:
+        near = np.nextafter(near, np.float32(np.inf if value > float(near) else -np.inf))
+    return near
 
 
 def _map_maker(spec: TensorMapSpec, arg: ArrayArg | ScalarArg, seen: ArrayView | None) -> Callable[[int], TensorMap]:

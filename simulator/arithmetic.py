@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .decode import Action, Form, meaning
+from .directed import directed, to_odd
 from .integers import integer_binary, integer_unary, is_integer
 from .numbers import (
     BF16,
@@ -116,14 +117,28 @@ def _quotient(a: Array, b: Array) -> Array:
 
 
 _NEAREST: dict[str, Function] = {"add": _plus, "sub": _minus, "mul": _times, "div": _quotient}
-_ODD: dict[str, Function] = {"add": sum_to_odd, "sub": lambda a, b: sum_to_odd(a, -b), "mul": _times}
+_ODD: dict[str, Function] = {
+    "add": sum_to_odd,
+    "sub": lambda a, b: sum_to_odd(a, -b),
+    "mul": _times,
+    "fma": lambda a, b, c: sum_to_odd(a * b, c),
+    "div": to_odd("div"),
+    "rcp": to_odd("rcp"),
+    "sqrt": to_odd("sqrt"),
+}
+"""Operations on f32 operands given in f64, rounded to odd there."""
 
 
-def _mode(form: Form) -> str:
-    mode = form.pick(_MODES, "rn")
-    if mode != "rn" and (form.type != "f32" or form.words[0] not in (*_ODD, "fma")):
+def _directed(form: Form, arity: int) -> Action | None:
+    """The action of an operation in a directed mode; None for one that rounds to nearest."""
+    name, mode = form.words[0], form.pick(_MODES, "rn")
+    if mode == "rn":
+        return None
+    if form.type == "f64":
+        return form.elementwise(directed(name, mode), "f64", *["f64"] * arity)
+    if form.type != "f32" or name not in _ODD:
         raise form.bad(f"the simulator rounds '{form.opcode}' to nearest only")
-    return mode
+    return float_operation(form, arity, _ODD[name], mode)
 
 
 @meaning("add", "sub", "mul", "div")
@@ -131,18 +146,18 @@ def binary(form: Form) -> Action:
     """div.approx and div.full give the correctly rounded quotient, which lies within their error bounds."""
     if is_integer(form.type):
         return integer_binary(form)
-    mode = _mode(form)
-    return float_operation(form, 2, (_NEAREST if mode == "rn" else _ODD)[form.words[0]], mode)
+    return _directed(form, 2) or float_operation(form, 2, _NEAREST[form.words[0]])
 
 
 @meaning("fma")
 def fused_multiply_add(form: Form) -> Action:
-    type, mode = form.type, _mode(form)
+    type = form.type
+    action = _directed(form, 3)
+    if action is not None:
+        return action
     if type == "f64":
         return form.elementwise(fma64, type, type, type, type)
     if type == "f32":
-        if mode != "rn":
-            return float_operation(form, 3, lambda a, b, c: sum_to_odd(a * b, c), mode)
         return float_operation(form, 3, fma32)
     fmt = BF16 if type.startswith("bf16") else F16
     relu, sat = form.has("relu"), form.has("sat")
@@ -253,7 +268,9 @@ _FUNCTIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
 @meaning(*_FUNCTIONS)
 def unary_function(form: Form) -> Action:
     """Computed in f64 and rounded to the type: for sqrt and rcp that is the correctly rounded result (53 >= 2*24 + 2)."""
-    _mode(form)
+    action = _directed(form, 1)
+    if action is not None:
+        return action
     exact = _FUNCTIONS[form.words[0]]
     if form.type == "f64":
         return float_operation(form, 1, exact)

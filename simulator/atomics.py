@@ -105,14 +105,16 @@ def _atomic(form: Form, returns: bool) -> Action:
     def at(m: Machine, sel: Selection, addresses: Array, space: str, a: Array, b: Array) -> Array:
         """[vector, threads] of old values; `addresses` is [1, threads]."""
         old = np.empty((vector, sel.count), dtype)
-        if m.observer is not None:
-            m.observer.access(m, "atomic", space, addresses, size * vector, sel.threads)
         if space != "global":
-            flat = m.flatten(addresses, sel, size * vector, size * vector, "atomic operation", space == "shared::cluster")[0]
+            flat = m.flatten(
+                addresses, sel, size * vector, size * vector, "atomic operation", space == "shared::cluster"
+            )[0]
+            m.observe("atomic", "shared", flat, size * vector, sel.threads)
             elements = m.shared.view(size).view(dtype)
             for v in range(vector):
                 old[v] = apply_in_turn(elements, flat // size + v, a[v], b[v], update)
             return old
+        m.observe("atomic", "global", addresses, size * vector, sel.threads)
         for raw, index, mask in m.memory.targets(addresses.astype(np.uint64), size, size * vector, sel.threads):
             where = slice(None) if mask is ... else mask[0]
             for v in range(vector):

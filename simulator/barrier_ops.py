@@ -62,9 +62,7 @@ def barrier_sync_any(form: Form) -> Control:
 @meaning("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive", dests=(), unit=WARP, fuse=False)
 def barrier_arrive(form: Form) -> Action:
     number, count = form.source([form.operands[0]], "u32"), form.source([form.operands[1]], "u32")
-    return lambda m, sel: m.named.arrive(
-        sel, per_thread(number(m, sel), sel), per_thread(count(m, sel), sel), None
-    )
+    return lambda m, sel: m.named.arrive(sel, per_thread(number(m, sel), sel), per_thread(count(m, sel), sel), None)
 
 
 @meaning("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red", unit=WARP, control=True)
@@ -222,4 +220,3 @@ def mbarrier_wait(form: Form) -> Control:
 @meaning("mbarrier.pending_count")
 def mbarrier_pending(form: Form) -> Action:
     return form.elementwise(MBarriers.pending_count, "u32", "u64")
-

@@ -153,7 +153,11 @@ class NamedBarriers:
             have = int(self.arrived[block, number])
             need = self._live(block) if want == ALL else want
             for entry in entries:
-                yield entry.position - 1, entry.selection, f"waiting at barrier {number}, where {have} of {need} have arrived"
+                yield (
+                    entry.position - 1,
+                    entry.selection,
+                    f"waiting at barrier {number}, where {have} of {need} have arrived",
+                )
 
 
 class ClusterBarrier:
@@ -294,10 +298,14 @@ class MBarriers:
         tx = ((words >> _TX_SHIFT) & (2 * _TX_BIAS - 1)) - _TX_BIAS + bytes_
         if (pending < 0).any():
             k = int(np.nonzero(pending < 0)[0][0])
-            raise Fault(f"{int(arrivals[k])} arrivals at {self._name(int(flat[k]))}, which expects {int(pending[k] + arrivals[k])} more")
+            raise Fault(
+                f"{int(arrivals[k])} arrivals at {self._name(int(flat[k]))}, which expects {int(pending[k] + arrivals[k])} more"
+            )
         if (np.abs(tx) >= _TX_BIAS).any():
             k = int(np.nonzero(np.abs(tx) >= _TX_BIAS)[0][0])
-            raise Fault(f"the transaction count of {self._name(int(flat[k]))} would be {int(tx[k])}: at most {_TX_BIAS - 1} are possible")
+            raise Fault(
+                f"the transaction count of {self._name(int(flat[k]))} would be {int(tx[k])}: at most {_TX_BIAS - 1} are possible"
+            )
         if drop:
             expected = expected - arrivals
         done = (pending == 0) & (tx == 0)

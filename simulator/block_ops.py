@@ -281,7 +281,7 @@ MEANINGS: dict[str, Meaning] = {
     tile.BroadcastOp.name: _to_shape(np.broadcast_to),
     tile.FullOp.name: _to_shape(np.broadcast_to),
     tile.IotaOp.name: _iota,
-    # Layouts say who holds an element, not what it is. Named by text: this level does not depend on the layout dialect.
+    # Layouts say who holds an element, not what it is. By its text, since the simulator must not know the layout algebra that it judges.
     "layout.convert": _same,
 }
 """Operation name -> meaning. Values may be views of one another: nothing writes into a value."""

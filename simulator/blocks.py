@@ -23,17 +23,24 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import MemRefType, ModuleOp, NoneAttr, StridedLayoutAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
-from ..dialects.diagnostics import TeselaError, location_of
-from ..dialects.dim_expr import DimExpr
+from ..dialects.diagnostics import TeselaError
 from ..dialects.tile import element_type, shape_of
 from . import tile_arithmetic as ta
+from .block_calls import (
+    array_arguments,
+    bind_array,
+    bind_scalar,
+    check_names,
+    find_kernel,
+    infer_dims,
+    written_arguments,
+)
 from .block_ops import MEANINGS, Refused, check_dot
 from .channels import Buffer, Channel, Dots, Pending, Slot, Token
-from .contract import array_shape, bind_dims, grid_shape
+from .contract import grid_shape
 from .tile_arithmetic import Value, dtype_of
 
 MAX_TRIPS = 10_000_000
@@ -50,6 +57,8 @@ class Frame:
 
 
 Step = Callable[[Frame], None]
+Effect = Callable[..., Sequence[Any]]
+"""(frame, operand values) -> result values"""
 
 
 @contextmanager
@@ -61,10 +70,40 @@ def _at(op: Operation):
         raise TeselaError.at(op, refused.message, refused.hint) from None
 
 
+class Semantics:
+    """What the interpreter asks of values; `bounds.py` has another one, whose values know how far they may be off."""
+
+    def meaning(self, op: Operation) -> Callable[..., Any] | None:
+        """The function from operand values to the result of an operation that only computes; None if it does not."""
+        found = MEANINGS.get(op.name)
+        return None if found is None else found(op)
+
+    def array(self, name: str, array: np.ndarray, written: bool) -> Any:
+        """What stands for an array argument."""
+        return array
+
+    def load(self, array: Any, starts: Sequence[int], dims: Sequence[int], shape: Sequence[int], *fill: Any) -> Any:
+        return load_tile(array, starts, dims, shape, *fill)
+
+    def store(self, array: Any, starts: Sequence[int], dims: Sequence[int], value: Any) -> None:
+        store_tile(array, starts, dims, value)
+
+    def dot(self, a: Any, b: Any, acc: Any) -> Any:
+        return ta.dot(a, b, acc)
+
+    def integer(self, value: Any) -> int:
+        """An index or a condition that decides what the program does."""
+        return int(value)
+
+    def same(self, a: Any, b: Any) -> bool:
+        return a.tobytes() == b.tobytes()
+
+
 class _Decoder:
     """Turns operations into steps; one for each kernel."""
 
-    def __init__(self) -> None:
+    def __init__(self, semantics: Semantics) -> None:
+        self.semantics = semantics
         self.slots: dict[SSAValue, int] = {}
 
     def slot(self, value: SSAValue) -> int:
@@ -87,11 +126,10 @@ class _Decoder:
         with _at(op):
             if (control := _CONTROL.get(op.name)) is not None:
                 return control(self, op)
-            if (meaning := MEANINGS.get(op.name)) is not None:
-                function = meaning(op)
-                return self.call(op, lambda frame, *operands: (function(*operands),))
             if (effect := _EFFECTS.get(op.name)) is not None:
-                return self.call(op, effect(op))
+                return self.call(op, effect(self.semantics, op))
+            if (function := self.semantics.meaning(op)) is not None:
+                return self.call(op, lambda frame, *operands: (function(*operands),))
             raise Refused(
                 f"the block interpreter knows no operation '{op.name}'", "run a module of the tile or async level"
             )
@@ -115,10 +153,10 @@ class _Decoder:
 # --- Memory ---
 
 
-def _window(array: Value, starts: Sequence[Value], dims: Sequence[int], shape: Sequence[int]) -> tuple[Any, Any] | None:
+def _window(array: Value, starts: Sequence[int], dims: Sequence[int], shape: Sequence[int]) -> tuple[Any, Any] | None:
     """Where a tile that starts at `starts` meets the array: the array's part, with the tile's dimensions in order, and the tile's
     slices; None where they do not meet."""
-    index: list[Any] = [int(start) for start in starts]
+    index: list[Any] = list(starts)
     inside: list[slice] = []
     for dim, extent in zip(dims, shape):
         start, end = index[dim], min(index[dim] + extent, array.shape[dim])
@@ -136,7 +174,7 @@ def _window(array: Value, starts: Sequence[Value], dims: Sequence[int], shape: S
 
 
 def load_tile(
-    array: Value, starts: Sequence[Value], dims: Sequence[int], shape: Sequence[int], fill: Value | None = None
+    array: Value, starts: Sequence[int], dims: Sequence[int], shape: Sequence[int], fill: Value | None = None
 ) -> Value:
     """`tile.load`: `fill` (or zero) past the edges (N39)."""
     out = np.full(shape, np.zeros((), array.dtype) if fill is None else fill, array.dtype)
@@ -146,25 +184,30 @@ def load_tile(
     return out
 
 
-def store_tile(array: Value, starts: Sequence[Value], dims: Sequence[int], tile_value: Value) -> None:
+def store_tile(array: Value, starts: Sequence[int], dims: Sequence[int], tile_value: Value) -> None:
     """`tile.store`: nothing past the edges."""
     if (met := _window(array, starts, dims, tile_value.shape)) is not None:
         part, inside = met
         part[...] = tile_value[(*inside, ...)]
 
 
-def _load(op: Operation) -> Callable[..., Sequence[Any]]:
+def _load(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, tile.LoadOp)
     dims, shape, count = op.tile_dims(), shape_of(op.res.type), len(op.indices)
-    return lambda frame, array, *rest: (load_tile(array, rest[:count], dims, shape, *rest[count:]),)
+
+    def run(frame: Frame, array: Any, *rest: Any) -> Sequence[Any]:
+        starts = [semantics.integer(start) for start in rest[:count]]
+        return (semantics.load(array, starts, dims, shape, *rest[count:]),)
+
+    return run
 
 
-def _store(op: Operation) -> Callable[..., Sequence[Any]]:
+def _store(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, tile.StoreOp)
     dims = op.tile_dims()
 
-    def run(frame: Frame, value: Value, array: Value, *starts: Value) -> Sequence[Any]:
-        store_tile(array, starts, dims, value)
+    def run(frame: Frame, value: Any, array: Any, *starts: Any) -> Sequence[Any]:
+        semantics.store(array, [semantics.integer(start) for start in starts], dims, value)
         return ()
 
     return run
@@ -173,7 +216,7 @@ def _store(op: Operation) -> Callable[..., Sequence[Any]]:
 # --- Channels ---
 
 
-def _channel(op: Operation) -> Callable[..., Sequence[Any]]:
+def _channel(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, async_copy.ChannelOp)
     depth = op.depth.value.data
 
@@ -186,33 +229,32 @@ def _channel(op: Operation) -> Callable[..., Sequence[Any]]:
     return run
 
 
-def _put(op: Operation) -> Callable[..., Sequence[Any]]:
+def _put(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, async_copy.PutOp)
     dims, shape = op.tile_dims(), op.channel.type.shape
 
-    def run(frame: Frame, channel: Channel, array: Value, *starts: Value) -> Sequence[Any]:
-        def read() -> Value:
-            return load_tile(array, starts, dims, shape)
-
-        channel.put(Slot(read(), read))
+    def run(frame: Frame, channel: Channel, array: Any, *starts: Any) -> Sequence[Any]:
+        at = [semantics.integer(start) for start in starts]
+        value = semantics.load(array, at, dims, shape)
+        channel.put(Slot(value, lambda: semantics.same(value, semantics.load(array, at, dims, shape))))
         return ()
 
     return run
 
 
-def _write(op: Operation) -> Callable[..., Sequence[Any]]:
-    def run(frame: Frame, channel: Channel, value: Value) -> Sequence[Any]:
+def _write(semantics: Semantics, op: Operation) -> Effect:
+    def run(frame: Frame, channel: Channel, value: Any) -> Sequence[Any]:
         channel.put(Slot(value))
         return ()
 
     return run
 
 
-def _get(op: Operation) -> Callable[..., Sequence[Any]]:
+def _get(semantics: Semantics, op: Operation) -> Effect:
     return lambda frame, channel: (channel.get(),)
 
 
-def _release(op: Operation) -> Callable[..., Sequence[Any]]:
+def _release(semantics: Semantics, op: Operation) -> Effect:
     def run(frame: Frame, channel: Channel, token: Token | None = None) -> Sequence[Any]:
         channel.release(frame.dots, token)
         return ()
@@ -220,29 +262,29 @@ def _release(op: Operation) -> Callable[..., Sequence[Any]]:
     return run
 
 
-def _transpose_buffer(op: Operation) -> Callable[..., Sequence[Any]]:
+def _transpose_buffer(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, async_copy.TransposeOp)
     order = op.order
     return lambda frame, buffer: (buffer.transposed(order),)
 
 
-def _read(op: Operation) -> Callable[..., Sequence[Any]]:
+def _read(semantics: Semantics, op: Operation) -> Effect:
     return lambda frame, buffer: (buffer.read(),)
 
 
-def _async_dot(op: Operation) -> Callable[..., Sequence[Any]]:
+def _async_dot(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, async_copy.DotOp)
     check_dot(op, op.rhs.type.element, element_type(op.acc.type))
 
-    def run(frame: Frame, lhs: Buffer | Value, rhs: Buffer, acc: Value) -> Sequence[Any]:
+    def run(frame: Frame, lhs: Any, rhs: Buffer, acc: Any) -> Sequence[Any]:
         number = frame.dots.issue()
         a = lhs.read(number) if isinstance(lhs, Buffer) else lhs
-        return Pending(ta.dot(a, rhs.read(number), acc), number), Token(number)
+        return Pending(semantics.dot(a, rhs.read(number), acc), number), Token(number)
 
     return run
 
 
-def _await(op: Operation) -> Callable[..., Sequence[Any]]:
+def _await(semantics: Semantics, op: Operation) -> Effect:
     def run(frame: Frame, pending: Pending) -> Sequence[Any]:
         frame.dots.wait(pending.number)
         return (pending.value,)
@@ -250,7 +292,7 @@ def _await(op: Operation) -> Callable[..., Sequence[Any]]:
     return run
 
 
-_EFFECTS: dict[str, Callable[[Operation], Callable[..., Sequence[Any]]]] = {
+_EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     tile.LoadOp.name: _load,
     tile.StoreOp.name: _store,
     async_copy.ChannelOp.name: _channel,
@@ -285,7 +327,8 @@ def _for(decoder: _Decoder, op: Operation) -> Step:
     dtype = dtype_of(op.lb.type)
 
     def run(frame: Frame) -> None:
-        first, end, stride = (int(frame.values[slot]) for slot in (lower, upper, step))
+        with _at(op):
+            first, end, stride = (decoder.semantics.integer(frame.values[slot]) for slot in (lower, upper, step))
         if stride <= 0:
             raise TeselaError.at(op, f"the step of a loop must be positive, found {stride}")
         _move(frame, initial, carried)
@@ -311,7 +354,8 @@ def _if(decoder: _Decoder, op: Operation) -> Step:
         branches.append((body, decoder.slots_of(last.operands) if isinstance(last, scf.YieldOp) else []))
 
     def run(frame: Frame) -> None:
-        body, yielded = branches[0 if frame.values[condition] else 1]
+        with _at(op):
+            body, yielded = branches[0 if decoder.semantics.integer(frame.values[condition]) else 1]
         body(frame)
         _move(frame, yielded, results)
 
@@ -333,7 +377,9 @@ def _while(decoder: _Decoder, op: Operation) -> Step:
         _move(frame, initial, before_args)
         for _ in range(MAX_TRIPS):
             before(frame)
-            if not frame.values[condition]:
+            with _at(op):
+                more = decoder.semantics.integer(frame.values[condition])
+            if not more:
                 _move(frame, passed, results)
                 return
             _move(frame, passed, after_args)
@@ -360,139 +406,41 @@ def known_operations() -> frozenset[str]:
 # --- Running a kernel ---
 
 
-def find_kernel(module: Operation, name: str | None = None) -> tile.KernelOp:
-    """The kernel called `name` of a module, or its only one; a kernel is itself. Raises TeselaError where there is no such kernel, or
-    several and no name."""
-    if isinstance(module, tile.KernelOp):
-        return module
-    assert isinstance(module, ModuleOp)
-    kernels = {op.sym_name.data: op for op in module.walk() if isinstance(op, tile.KernelOp)}
-    if name is None and len(kernels) == 1:
-        return next(iter(kernels.values()))
-    names = ", ".join(f"@{known}" for known in kernels) or "none"
-    if name is None:
-        raise TeselaError.at(
-            module, f"the module must have one kernel to run, found {names}", "name the kernel" if kernels else None
-        )
-    if name not in kernels:
-        raise TeselaError.at(module, f"the module has no kernel @{name}; its kernels: {names}")
-    return kernels[name]
-
-
-def _array_arguments(kernel: tile.KernelOp) -> dict[str, tuple[int, MemRefType, tuple[DimExpr, ...]]]:
-    """Array arguments by name: index, type, stated shape."""
-    arrays = {}
-    for index, (name, arg) in enumerate(zip(kernel.names, kernel.args)):
-        if isinstance(arg.type, MemRefType):
-            arrays[name] = (index, arg.type, kernel.shape_exprs(index) or ())
-    return arrays
-
-
-def infer_dims(kernel: tile.KernelOp, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """The values of the kernel's symbolic dimensions for `arrays` (by argument name; outputs may lack if the others determine them).
-    Raises TeselaError for a name that is no array argument and for shapes that contradict the contract."""
-    stated = {name: exprs for name, (_, _, exprs) in _array_arguments(kernel).items()}
-    _check_names(kernel, "array", arrays, stated)
-    divisors = {symbol: kernel.divisor(symbol) for symbol in kernel.symbols()}
-    return bind_dims(stated, {name: array.shape for name, array in arrays.items()}, divisors, location_of(kernel))
-
-
-def array_shapes(kernel: tile.KernelOp, dims: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """The shape of every array argument, by the contract, for given dimensions."""
-    return {name: array_shape(exprs, dims) for name, (_, _, exprs) in _array_arguments(kernel).items()}
-
-
-def _check_names(kernel: tile.KernelOp, what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    if unknown := sorted(set(given) - set(known)):
-        raise TeselaError.at(
-            kernel,
-            f"kernel @{kernel.sym_name.data} has no {what} argument '{unknown[0]}'",
-            f"its {what} arguments: {', '.join(known) or 'none'}",
-        )
-
-
-def written_arguments(kernel: tile.KernelOp) -> set[str]:
-    """The names of the array arguments that the kernel stores to."""
-    names = dict(zip(kernel.args, kernel.names))
-    return {names[op.array] for op in kernel.walk() if isinstance(op, tile.StoreOp) and op.array in names}
-
-
-def _bind_array(kernel: tile.KernelOp, name: str, kind: MemRefType, array: np.ndarray, written: bool) -> np.ndarray:
-    """The array as the interpreter uses it, checked against the argument's type."""
-    dtype = dtype_of(kind.element_type)
-    if array.dtype != dtype:
-        if not (dtype == ta.BF16 and array.dtype == np.dtype("V2")):  # how NumPy's files hold bf16
-            raise TeselaError.at(kernel, f"array '{name}' holds {array.dtype}, but {kind.element_type} is required")
-        array = array.view(dtype)
-    strides = kind.layout.get_strides() if isinstance(kind.layout, StridedLayoutAttr) else None
-    if isinstance(kind.layout, NoneAttr) and not array.flags.c_contiguous:
-        raise TeselaError.at(
-            kernel, f"array '{name}' must be contiguous, as {kind} says", "state its strides: strided<[?, 1]>"
-        )
-    # An array without elements has no addresses, whatever strides NumPy gives it.
-    for axis, wanted in enumerate(strides or () if array.size else ()):
-        if wanted is not None and array.shape[axis] > 1 and array.strides[axis] != wanted * array.itemsize:
-            raise TeselaError.at(
-                kernel,
-                f"dimension {axis} of array '{name}' has a stride of {array.strides[axis] / array.itemsize:g} elements, {kind} requires {wanted}",
-            )
-    if written:
-        if not array.flags.writeable:
-            raise TeselaError.at(kernel, f"array '{name}' is stored to, but is read-only")
-        if array.size and any(stride == 0 and extent > 1 for stride, extent in zip(array.strides, array.shape)):
-            raise TeselaError.at(kernel, f"array '{name}' is stored to, but repeats its elements (a stride of 0)")
-    return array
-
-
-def _bind_scalar(kernel: tile.KernelOp, name: str, arg: SSAValue, scalars: Mapping[str, Any]) -> Value:
-    if name not in scalars:
-        raise TeselaError.at(kernel, f"scalar argument '{name}' of kernel @{kernel.sym_name.data} is missing")
-    given, dtype = np.asarray(scalars[name]), dtype_of(arg.type)
-    if given.ndim or (ta.is_float(given.dtype) and not ta.is_float(dtype)):
-        raise TeselaError.at(kernel, f"scalar argument '{name}' must be {arg.type}, found {scalars[name]!r}")
-    if given.dtype == dtype:
-        return given
-    if not ta.is_float(dtype):
-        least, most = (0, 1) if dtype == ta.I1 else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
-        if not least <= int(given) <= most:
-            raise TeselaError.at(
-                kernel, f"scalar argument '{name}' must be {arg.type}, but {given} is outside {least} … {most}"
-            )
-        return np.asarray(int(given), dtype)
-    return ta.cast(given.astype(ta.F64), dtype)
-
-
 def run_kernel(
     module: Operation,
     arrays: Mapping[str, np.ndarray],
     scalars: Mapping[str, Any] | None = None,
     kernel: str | None = None,
     seed: int | None = None,
+    semantics: Semantics | None = None,
 ) -> None:
     """Run a kernel for its whole logical grid; its stores change `arrays` in place.
 
     `module`: a module with a kernel (`kernel` names it if there are several), or a `tile.kernel` itself. `arrays`: by argument name, with
     the argument's element type (bf16 as `ml_dtypes.bfloat16`, or as `V2` as NumPy's files hold it) and any strides that its type allows;
     every array argument must be there. `scalars`: by argument name. `seed` shuffles the order of the blocks, which must not matter.
+    `semantics`: another meaning of values.
 
     Raises TeselaError, with the place in the program, for a call against the contract and for a program that does what has no meaning.
     """
     op = find_kernel(module, kernel)
     scalars = scalars or {}
-    stated = _array_arguments(op)
-    _check_names(op, "scalar", scalars, [name for name in op.names if name not in stated])
+    stated = array_arguments(op)
+    check_names(op, "scalar", scalars, [name for name in op.names if name not in stated])
     if missing := [name for name in stated if name not in arrays]:
         raise TeselaError.at(op, f"array argument '{missing[0]}' of kernel @{op.sym_name.data} is missing")
     dims = infer_dims(op, arrays)
     written = written_arguments(op)
-    decoder = _Decoder()
+    semantics = semantics or Semantics()
+    decoder = _Decoder(semantics)
     arguments: list[Any] = []
     for name, arg in zip(op.names, op.args):
         decoder.slot(arg)
         if name in stated:
-            arguments.append(_bind_array(op, name, stated[name][1], arrays[name], name in written))
+            array = bind_array(op, name, stated[name][1], arrays[name], name in written)
+            arguments.append(semantics.array(name, array, name in written))
         else:
-            arguments.append(_bind_scalar(op, name, arg, scalars))
+            arguments.append(bind_scalar(op, name, arg, scalars))
     for arg, symbol in zip(op.dim_args, op.dims.data):
         decoder.slot(arg)
         arguments.append(np.asarray(dims[symbol.data], ta.I64))

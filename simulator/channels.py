@@ -27,11 +27,11 @@ from .tile_arithmetic import Value
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """What one filled slot holds. `reread`: gives the array's tile anew, for slots filled from an array. `last_reader`: the number of the
-    last dot that reads it, -1 for none."""
+    """What one filled slot holds. `unchanged`: whether the array that it was filled from still holds the same (None: filled from
+    registers). `last_reader`: the number of the last dot that reads it, -1 for none."""
 
     value: Value
-    reread: Callable[[], Value] | None = None
+    unchanged: Callable[[], bool] | None = None
     state: str = "filled"
     last_reader: int = -1
 
@@ -105,7 +105,7 @@ class Channel:
         if not self.filled:
             raise Refused("the channel is empty: nothing was put that was not got already, so this waits forever")
         slot = self.filled.popleft()
-        if slot.reread is not None and slot.reread().tobytes() != slot.value.tobytes():
+        if slot.unchanged is not None and not slot.unchanged():
             raise Refused(
                 "the array changed between the put that filled this slot and this get, so what the put read is not determined",
                 "store to the array after the get, or put after the store",

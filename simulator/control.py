@@ -12,11 +12,11 @@ from .selection import Selection
 if TYPE_CHECKING:
     from .machine import Machine
 
-_POLLS = ("volatile", "acquire", "relaxed", "mmio", "test_wait", "try_wait")
+_POLLS = ("volatile", "acquire", "relaxed", "mmio", "test_wait")
 
 
 def _is_poll(opcode: str) -> bool:
-    """Whether a loop with this instruction may wait for what other threads do."""
+    """Whether a loop with this instruction may wait for what other threads do. (Not try_wait, which suspends the thread itself.)"""
     return family(opcode) in ("atom", "nanosleep") or any(word in _POLLS for word in opcode.split("."))
 
 
@@ -32,7 +32,7 @@ def bra(form: Form) -> Control:
         if to <= position:
             if not polls:
                 polls.append(any(_is_poll(i.opcode) for s in code.steps[to:position] for i in s.instrs))
-            if polls[0]:
+            if polls[0] or m.spins_too_long():
                 m.yielded.append((to, sel))
                 return []
         return [(to, sel)]

@@ -9,7 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .decode import NARROW, VIEWS, Action, Form, meaning
-from .numbers import FORMATS, F32, canonical_f32, decode, encode, f32_to_bf16, f32_to_f16, flush_f32, saturate, sum_to_odd
+from .numbers import (
+    F32,
+    FORMATS,
+    canonical_f32,
+    decode,
+    encode,
+    f32_to_bf16,
+    f32_to_f16,
+    flush_f32,
+    saturate,
+    sum_to_odd,
+)
 
 Array = NDArray[Any]
 Convert = Callable[[Array], Array]
@@ -102,7 +113,9 @@ def _float_to_float(to: str, source: str, form: Form) -> Convert:
                 result = canonical_f32(a.copy()) if source != "bf16" else a
             else:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    result = canonical_f32(a.astype(np.float32)) if mode == "rn" else encode(a, F32, mode).view(np.float32)
+                    result = (
+                        canonical_f32(a.astype(np.float32)) if mode == "rn" else encode(a, F32, mode).view(np.float32)
+                    )
             return flush_f32(result) if ftz else result
         if a.dtype == np.float32 and mode == "rn" and not finite:
             if to == "bf16":
@@ -124,26 +137,24 @@ def convert(form: Form) -> Action:
     to, source = form.words[-2], form.words[-1]
     if to in _PAIRS:
         return _to_pair(form, to, source)
-    if _is_integer(to) and _is_integer(source):
-        function = _integer_to_integer(to, form.has("sat"))
-    elif _is_integer(to):
-        rounding = form.pick(tuple(_INTEGRAL), "rzi")
-        inner = _float_to_integer(to, source, rounding)
-        flush = form.has("ftz")
-        function = lambda a: inner(flush_f32(a) if flush else a)  # noqa: E731
-    elif _is_integer(source):
-        inner_float = _integer_to_float(to, form.pick(("rn", "rz", "rm", "rp"), "rn"))
-        sat = form.has("sat")
-
-        def function(a: Array) -> Array:
-            return inner_float(np.clip(a, 0, 1) if sat else a)
-
-    else:
-        function = _float_to_float(to, source, form)
+    function = _conversion(form, to, source)
     put, get = form.target(0, to, loose=True), form.source(1, source, loose=True)
     if source in ("f16", "bf16"):
         return lambda m, sel: put(m, sel, function(decode(get(m, sel), source)))
     return lambda m, sel: put(m, sel, function(get(m, sel)))
+
+
+def _conversion(form: Form, to: str, source: str) -> Convert:
+    """Between single values; those of f16 and bf16 come as f32."""
+    if _is_integer(to) and _is_integer(source):
+        return _integer_to_integer(to, form.has("sat"))
+    if _is_integer(to):
+        round_off = _float_to_integer(to, source, form.pick(tuple(_INTEGRAL), "rzi"))
+        return (lambda a: round_off(flush_f32(a))) if form.has("ftz") else round_off
+    if _is_integer(source):
+        to_float = _integer_to_float(to, form.pick(("rn", "rz", "rm", "rp"), "rn"))
+        return (lambda a: to_float(np.clip(a, 0, 1))) if form.has("sat") else to_float
+    return _float_to_float(to, source, form)
 
 
 def _to_pair(form: Form, to: str, source: str) -> Action:

@@ -13,7 +13,8 @@ from . import memory
 from .asynchrony import Operation
 from .atomics import OPERATIONS, update_function
 from .barrier_ops import mbarrier_places, per_thread
-from .decode import TYPE_VIEW, VIEWS, Action, Form, meaning
+from .data_movement import vector_of
+from .decode import TYPE_SIZE, TYPE_VIEW, VIEWS, Action, Form, meaning
 from .faults import Fault
 from .selection import Selection
 
@@ -37,8 +38,8 @@ class ThreadCopy(Operation):
         pick: Any = slice(None) if whole else pieces
         sources, places, valid = self.sources[:, pick], self.places[:, pick], self.valid[:, pick]
         threads = self.owners[pick]
-        if m.observer is not None:
-            m.observer.access(m, "async store", "shared", places, size, threads)
+        m.observe("async load", "global", sources, size, threads)
+        m.observe("async store", "shared", places, size, threads)
         element = min(size, 8)
         if (valid == size).all():
             m.shared.store(places, m.memory.load(sources, element, size // element, threads), element)
@@ -89,7 +90,11 @@ def copy_async(form: Form) -> Action:
         sources = np.broadcast_to(src(m, sel), shape).astype(np.uint64)
         if (sources & np.uint64(size - 1)).any():
             at, thread = np.argwhere(sources & np.uint64(size - 1))[0]
-            raise Fault(f"cp.async of {size} bytes from the misaligned global address 0x{int(sources[at, thread]):x}", int(at), int(sel.threads[thread]))
+            raise Fault(
+                f"cp.async of {size} bytes from the misaligned global address 0x{int(sources[at, thread]):x}",
+                int(at),
+                int(sel.threads[thread]),
+            )
         if given is None:
             valid = np.full(shape, size)
         elif ignore:
@@ -175,9 +180,12 @@ def destinations(m: Machine, thread: int, place: int, barrier: int, mask: int | 
     ]
 
 
-def deliver(m: Machine, targets: list[tuple[int, int]], data: Array, scatter: Callable[[int, Array], None]) -> None:
-    """Writes `data` (bytes) at every target and completes that many bytes at its barrier."""
+def deliver(
+    m: Machine, thread: int, targets: list[tuple[int, int]], data: Array, scatter: Callable[[int, Array], None]
+) -> None:
+    """Writes `data` (bytes) at every target for a thread and completes that many bytes at its barrier."""
     for place, _ in targets:
+        m.observe("async store", "shared", np.array([[place]]), len(data), np.array([thread]))
         scatter(place, data)
     barriers = np.array([barrier for _, barrier in targets], np.int64)
     m.mbarriers.update(barriers, 0 * barriers, np.full(len(targets), -len(data), np.int64))
@@ -186,7 +194,9 @@ def deliver(m: Machine, targets: list[tuple[int, int]], data: Array, scatter: Ca
 def _check_bulk(size: int, addresses: tuple[int, ...], thread: int) -> None:
     if size % 16 or any(a % 16 for a in addresses):
         shown = ", ".join(f"0x{a:x}" for a in addresses)
-        raise Fault(f"a bulk copy of {size} bytes between {shown}: size and addresses must be multiples of 16", 0, thread)
+        raise Fault(
+            f"a bulk copy of {size} bytes between {shown}: size and addresses must be multiples of 16", 0, thread
+        )
 
 
 @meaning("cp.async.bulk", "cp.reduce.async.bulk", dests=(), fuse=False)
@@ -221,9 +231,15 @@ def bulk_copy(form: Form) -> Action:
             if barriers is None:
                 op.writes.append(_global_writer(m, thread, there, element, update))
                 continue
-            place = int(m.flatten(np.array([[there]]), one, max(count, 16), 16, "bulk copy", to == "shared::cluster")[0, 0])
+            place = int(
+                m.flatten(np.array([[there]]), one, max(count, 16), 16, "bulk copy", to == "shared::cluster")[0, 0]
+            )
             targets = destinations(m, thread, place, int(barriers[k]), None if masks is None else int(masks[k]))
-            op.writes.append(lambda data, targets=targets: deliver(m, targets, data, lambda at, d: _put(m, at, d)))
+            op.writes.append(
+                lambda data, thread=thread, targets=targets: deliver(
+                    m, thread, targets, data, lambda at, d: _put(m, at, d)
+                )
+            )
         m.pending.issue(op, grouped=not signals)
 
     return run
@@ -239,20 +255,35 @@ def _reader(m: Machine, one: Selection, space: str, address: int, count: int) ->
         def read_global() -> Array:
             found = m.memory.find(address, count)
             if found is None:
-                raise Fault(f"bulk copy of {count} bytes out of bounds at 0x{address:x}: {m.memory.describe(address + count - 1)}", 0, one.first)
+                raise Fault(
+                    f"bulk copy of {count} bytes out of bounds at 0x{address:x}: {m.memory.describe(address + count - 1)}",
+                    0,
+                    one.first,
+                )
+            m.observe("async load", "global", np.array([[address]]), count, one.threads)
             return found.data[address - found.address :][:count]
 
         return read_global
     place = int(m.flatten(np.array([[address]]), one, max(count, 16), 16, "bulk copy", False)[0, 0])
-    return lambda: m.shared.data[place : place + count]
+
+    def read_shared() -> Array:
+        m.observe("async load", "shared", np.array([[place]]), count, one.threads)
+        return m.shared.data[place : place + count]
+
+    return read_shared
 
 
 def _global_writer(m: Machine, thread: int, address: int, type: str, update: Any) -> Callable[[Array], None]:
     def write(data: Array) -> None:
         found = m.memory.find(address, len(data))
         if found is None:
-            raise Fault(f"bulk copy of {len(data)} bytes out of bounds at 0x{address:x}: {m.memory.describe(address + len(data) - 1)}", 0, thread)
+            raise Fault(
+                f"bulk copy of {len(data)} bytes out of bounds at 0x{address:x}: {m.memory.describe(address + len(data) - 1)}",
+                0,
+                thread,
+            )
         memory.Memory.check_writable(found, np.array([thread]))
+        m.observe("async store", "global", np.array([[address]]), len(data), np.array([thread]))
         place = found.data[address - found.address :][: len(data)]
         if update is None:
             place[:] = data
@@ -262,6 +293,32 @@ def _global_writer(m: Machine, thread: int, address: int, type: str, update: Any
         place[:] = np.ascontiguousarray(update(place.copy().view(dtype), new, new)).view(np.uint8)
 
     return write
+
+
+@meaning("st.async", dests=(), fuse=False)
+def store_async(form: Form) -> Action:
+    """`st.async … [addr], value, [mbar]`: stores to a block of the cluster and completes the bytes at its barrier (§9.7.9.12)."""
+    size, vector = TYPE_SIZE[form.type], vector_of(form)
+    address, value, barrier = form.address(0), form.source(1, form.type), mbarrier_places(form, 2)
+
+    def run(m: Machine, sel: Selection) -> None:
+        addresses = np.broadcast_to(address(m, sel), (1, sel.count))
+        places = m.flatten(addresses, sel, size * vector, size * vector, "st.async", True)[0]
+        values = np.array(np.broadcast_to(value(m, sel), (vector, sel.count)).T).view(np.uint8)
+        barriers = barrier(m, sel)
+        op = BulkOperation(sel.threads, True)
+        for k in range(sel.count):
+            target = [(int(places[k]), int(barriers[k]))]
+            op.reads.append(lambda k=k: values[k])
+            thread = int(sel.threads[k])
+            op.writes.append(
+                lambda data, thread=thread, target=target: deliver(
+                    m, thread, target, data, lambda at, d: _put(m, at, d)
+                )
+            )
+        m.pending.issue(op, grouped=False)
+
+    return run
 
 
 @meaning("cp.async.bulk.commit_group", dests=(), fuse=False)

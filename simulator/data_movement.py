@@ -64,8 +64,6 @@ def load(form: Form) -> Action:
 @meaning("st", dests=())
 def store(form: Form) -> Action:
     size, vector, space = TYPE_SIZE[form.type], vector_of(form), space_of(form)
-    if form.words[1] == "async":
-        raise form.bad(f"the simulator has no meaning for '{form.opcode}'")
     address = form.address(0)
     if form.parts(1) != vector:
         raise form.bad(f"'{form.opcode}' stores {vector} values, but {form.parts(1)} are given")
@@ -219,4 +217,3 @@ def create_policy(form: Form) -> Action:
     put = form.target(0, "u64")
     value = np.zeros((1, 1), np.uint64)
     return lambda m, sel: put(m, sel, value)
-

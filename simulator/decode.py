@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +55,7 @@ Action = Callable[["Machine", Selection], None]
 Outcome = list[tuple[int, Selection]] | None
 Control = Callable[["Machine", Selection, int], Outcome]
 
-VIEWS: dict[str, tuple[str, type[np.generic]]] = {
+VIEWS: dict[str, tuple[str, type[Any]]] = {
     "pred": ("pred", np.bool_),
     "u16": ("b16", np.uint16),
     "s16": ("b16", np.int16),
@@ -88,9 +88,11 @@ TYPE_VIEW = {name: name for name in VIEWS} | {
 NARROW = {"b8": np.uint8, "u8": np.uint8, "s8": np.int8}
 """Types narrower than every register class."""
 
-TYPE_SIZE = {"b128": 16} | {
-    t: n for n in (1, 2, 4, 8) for t in (f"b{8 * n}", f"u{8 * n}", f"s{8 * n}", f"f{8 * n}")
-} | {"bf16": 2, "f16x2": 4, "bf16x2": 4, "e4m3x2": 2, "e5m2x2": 2, "tf32": 4}
+TYPE_SIZE = (
+    {"b128": 16}
+    | {t: n for n in (1, 2, 4, 8) for t in (f"b{8 * n}", f"u{8 * n}", f"s{8 * n}", f"f{8 * n}")}
+    | {"bf16": 2, "f16x2": 4, "bf16x2": 4, "e4m3x2": 2, "e5m2x2": 2, "tf32": 4}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ def meaning(
     return register
 
 
-@lru_cache(maxsize=None)
+@cache
 def find_meaning(opcode: str) -> Meaning:
     """The meaning of an opcode. Raises TeselaError where the simulator has none."""
     if not MEANINGS:
@@ -181,7 +183,7 @@ def _rows_key(rows: Sequence[int]) -> slice | NDArray[np.intp]:
     return np.array(rows, np.intp)
 
 
-def immediate(value: Imm, view: str) -> np.generic:
+def immediate(value: Imm, view: str) -> Any:
     """An immediate as an element of a view: integers wrap, floating-point literals are converted where their kind differs."""
     dtype = VIEWS[view][1]
     if value.kind == "f64" and view in ("f32", "u32"):
@@ -413,7 +415,7 @@ class Code:
         self.program, self.entry = program, entry
         find_meaning("ret")
         self._registers: dict[str, tuple[str, int]] = {}
-        self.rows = {cls: 0 for cls in CLASS_VIEW}
+        self.rows = dict.fromkeys(CLASS_VIEW, 0)
         for name, cls in entry.registers.items():
             self._registers[name] = (cls, self.rows[cls])
             self.rows[cls] += 1

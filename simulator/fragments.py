@@ -36,7 +36,7 @@ and without one, in core matrices of 8 rows of 16 bytes,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ def swizzle(address: Array, span: int) -> Array:
     return address ^ (((address >> 7) & mask) << 4)
 
 
-@lru_cache(maxsize=None)
+@cache
 def operand_a(bits: int, k: int) -> tuple[Array, Array]:
     """(row, k) [elements, 32] of a 16 x k A operand with elements of `bits` bits."""
     per = 32 // bits
@@ -66,7 +66,7 @@ def operand_a(bits: int, k: int) -> tuple[Array, Array]:
     return _G + 8 * ((e // per) % 2), per * _Q + e % per + 4 * per * (e // (2 * per))
 
 
-@lru_cache(maxsize=None)
+@cache
 def operand_b(bits: int, k: int) -> tuple[Array, Array]:
     """(k, n) [elements, 32] of a k x 8 B operand."""
     per = 32 // bits
@@ -74,14 +74,14 @@ def operand_b(bits: int, k: int) -> tuple[Array, Array]:
     return per * _Q + e % per + 4 * per * (e // per), np.broadcast_to(_G, (len(e), 32))
 
 
-@lru_cache(maxsize=None)
+@cache
 def accumulator(n: int) -> tuple[Array, Array]:
     """(row, column) [elements, 32] of a 16 x n accumulator."""
     i = np.arange(16 * n // 32)[:, None]
     return _G + 8 * ((i // 2) % 2), 2 * _Q + i % 2 + 8 * (i // 4)
 
 
-@lru_cache(maxsize=None)
+@cache
 def warpgroup(fragment: str, bits: int, extent: int) -> tuple[Array, Array]:
     """`operand_a` (extent k) or `accumulator` (extent n) of the four warps of a warpgroup: [elements, 128], rows 0 to 63."""
     rows, columns = operand_a(bits, extent) if fragment == "a" else accumulator(extent)
@@ -91,7 +91,7 @@ def warpgroup(fragment: str, bits: int, extent: int) -> tuple[Array, Array]:
     return all_rows.reshape(len(rows), 128), all_columns.reshape(len(rows), 128)
 
 
-@lru_cache(maxsize=None)
+@cache
 def flat_maps(rows: int, columns: int, kind: str, bits: int) -> tuple[Array, Array]:
     """(scatter, gather) between a fragment's registers-by-threads order and a row-major matrix: `matrix.flat[scatter]` are the elements in
     [element, thread] order, `elements.flat[gather]` the matrix."""

@@ -237,7 +237,9 @@ def permute_bytes(form: Form) -> Action:
         result = np.zeros(np.broadcast_shapes(both.shape, c.shape), np.uint32)
         for byte in range(4):
             nibble = (c >> np.uint32(4 * byte)) & np.uint32(15)
-            picked = ((both >> ((nibble & np.uint32(7)).astype(np.uint64) * np.uint64(8))) & np.uint64(255)).astype(np.uint32)
+            picked = ((both >> ((nibble & np.uint32(7)).astype(np.uint64) * np.uint64(8))) & np.uint64(255)).astype(
+                np.uint32
+            )
             sign = np.where(picked & np.uint32(128), np.uint32(255), np.uint32(0))
             result |= np.where(nibble & np.uint32(8), sign, picked) << np.uint32(8 * byte)
         return result

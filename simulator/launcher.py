@@ -89,7 +89,9 @@ def launch(
     size = _batch(chosen, shape, batch_threads)
     for first in range(0, count, size):
         blocks = range(first, min(first + size, count))
-        machine = Machine(code, shape, blocks, data, store, shared_bytes, completion, rng if seed is not None else None, observer)
+        machine = Machine(
+            code, shape, blocks, data, store, shared_bytes, completion, rng if seed is not None else None, observer
+        )
         machine.run()
         for step, executed in zip(code.steps, machine.counts):
             for instr in step.instrs:
@@ -184,6 +186,3 @@ def _couples_blocks(opcode: str) -> bool:
     if "shared" in opcode or "mbarrier" in words:
         return False
     return family(opcode) == "atom" or "acquire" in words or "volatile" in words or "relaxed" in words
-
-
-

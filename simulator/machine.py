@@ -13,8 +13,8 @@ Threads that cannot go on are kept aside, with what they wait for:
 * *parked*: an `mbarrier.try_wait` whose phase is not complete;
 * *yielded*: a loop that polls memory has gone round once; others run first.
 
-When nobody is ready, an asynchronous operation completes (`asynchrony.py`); if there is none, polls run again and parked waits
-time out, as the ISA allows (§9.7.13.15.16, mbarrier.try_wait). If that changes nothing often enough, nothing ever will: a deadlock,
+When nobody is ready, polls run again if anything has happened since; else an asynchronous operation completes
+(`asynchrony.py`); if there is none, polls run again all the same and parked waits time out, as the ISA allows (§9.7.13.15.16, mbarrier.try_wait). If that changes nothing often enough, nothing ever will: a deadlock,
 reported with all who wait and what for.
 
 With a seed the scheduler picks places at random instead, and asynchronous operations complete at random times. `Observer` sees
@@ -42,17 +42,24 @@ from .memory import Memory, SharedMemory
 from .selection import WARP, Selection, regular
 
 WARPGROUP = 4 * WARP
+SPIN_LIMIT = 4096
+"""Loop iterations without any effect on memory after which others get a turn, whatever the loop does."""
+
 IDLE_ROUNDS = 256
 """Rounds of polls and timed-out waits without any effect after which the program is taken to be stuck."""
 
 
 class Observer:
-    """Sees what a machine does; all methods may be overridden. `threads` are numbers in the machine, [n] for accesses of [k, n]."""
+    """Sees what a machine does while it runs the step at `machine.position`; override what is of interest."""
 
     def access(
         self, machine: Machine, kind: str, space: str, addresses: NDArray[Any], size: int, threads: NDArray[np.intp]
     ) -> None:
-        """A memory access: `kind` 'load', 'store' or 'atomic' of the generic proxy, 'async load' or 'async store' of the other."""
+        """Accesses of `size` bytes each. `kind`: 'load', 'store' or 'atomic' of the generic proxy, 'async load' or 'async store' of the
+        async proxy (when they happen, not when they are issued); `space`: 'global', 'shared' or 'param'; `addresses`: global
+        addresses, byte indices into all shared memory of the machine (block * machine.shared.stride + offset), or offsets into the
+        parameters, in an array whose last axis goes with `threads` (numbers in the machine; one thread for async copies by a
+        thread, a warpgroup's first thread for wgmma)."""
 
     def sync(self, machine: Machine, instr: Instr, threads: NDArray[np.intp]) -> None:
         """A fence, which orders memory and otherwise does nothing."""
@@ -120,9 +127,7 @@ class Machine:
         self.cluster_base = self.block_of // self.cluster_size * self.cluster_size * self.shared.stride
         self.alive = np.tile(np.arange(self.block_stride) < self.block_threads, self.block_count)
         self.epoch = 0
-        files = {
-            cls: np.zeros((max(1, rows), count), VIEWS[CLASS_VIEW[cls]][1]) for cls, rows in code.rows.items()
-        }
+        files = {cls: np.zeros((max(1, rows), count), VIEWS[CLASS_VIEW[cls]][1]) for cls, rows in code.rows.items()}
         self.regs: list[NDArray[Any]] = [files[cls].view(dtype) for cls, dtype in VIEWS.values()]
         self.predicates = self.regs[VIEW_INDEX["pred"]]
         self._specials: dict[str, NDArray[Any]] = {}
@@ -131,11 +136,14 @@ class Machine:
         self.gathering: dict[int, list[Selection]] = {}
         self.parked: list[Parked] = []
         self.yielded: list[tuple[int, Selection]] = []
+
         self.named = NamedBarriers(self)
         self.cluster_barrier = ClusterBarrier(self)
         self.mbarriers = MBarriers(self)
         self.pending = Pending(self, completion)
         self.progress = 0
+        self._last_progress, self._idle = -1, 0
+        self._spin_progress, self._spins = -1, 0
         self.position = 0
         self.counts = [0] * len(code.steps)
 
@@ -262,16 +270,17 @@ class Machine:
         addresses = np.broadcast_to(addresses, (addresses.shape[0], sel.count))
         if space == "generic":
             return self.generic(addresses, sel, lambda s, a, part, _: self.load(s, a, element, vector, part))
-        if self.observer is not None:
-            self.observer.access(self, "load", space, addresses, element * vector, sel.threads)
         if space == "param":
+            self.observe("load", "param", addresses, element * vector, sel.threads)
             if int(addresses.min()) < 0 or int(addresses.max()) + element * vector > len(self.params):
                 raise Fault(f"load of {element * vector} bytes past the end of the parameters")
             index = addresses[:, None, :, None] + (np.arange(vector) * element)[:, None, None] + np.arange(element)
             return np.ascontiguousarray(self.params[index]).view(f"u{element}")[..., 0]
         if space == "global":
+            self.observe("load", "global", addresses, element * vector, sel.threads)
             return self.memory.load(addresses.astype(np.uint64), element, vector, sel.threads)
         flat = self.flatten(addresses, sel, element * vector, element * vector, "load", space == "shared::cluster")
+        self.observe("load", "shared", flat, element * vector, sel.threads)
         return self.shared.load(flat, element, vector)
 
     def store(self, space: str, addresses: NDArray[Any], values: NDArray[Any], element: int, sel: Selection) -> None:
@@ -288,15 +297,20 @@ class Machine:
             self.generic(addresses, sel, store_part)
             return
         self.progress += 1
-        if self.observer is not None:
-            self.observer.access(self, "store", space, addresses, size, sel.threads)
         if space == "global":
+            self.observe("store", "global", addresses, size, sel.threads)
             self.memory.store(addresses.astype(np.uint64), values, element, sel.threads)
         elif space == "param":
             raise Fault("store to a kernel parameter: parameters are read-only")
         else:
             flat = self.flatten(addresses, sel, size, size, "store", space == "shared::cluster")
+            self.observe("store", "shared", flat, size, sel.threads)
             self.shared.store(flat, values, element)
+
+    def observe(self, kind: str, space: str, addresses: NDArray[Any], size: int, threads: NDArray[np.intp]) -> None:
+        """Tell the observer, if there is one, of accesses; see Observer.access."""
+        if self.observer is not None:
+            self.observer.access(self, kind, space, addresses, size, threads)
 
     def flatten(
         self, addresses: NDArray[Any], sel: Selection, size: int, align: int, verb: str, cluster: bool
@@ -363,7 +377,6 @@ class Machine:
     def run(self) -> None:
         """Runs all threads to their exit. Raises TeselaError for faults and deadlocks."""
         self.push(0, self.select(np.nonzero(self.alive)[0]))
-        self._last_progress, self._idle = -1, 0
         try:
             while self.ready or self._find_work():
                 self._run_from(*self._pick())
@@ -465,6 +478,16 @@ class Machine:
         self.named.on_exit(sel)
         self.cluster_barrier.on_exit()
 
+    def spins_too_long(self) -> bool:
+        """Called at every backward branch: whether a loop keeps others waiting while it changes nothing that they could see."""
+        if self.progress != self._spin_progress:
+            self._spin_progress, self._spins = self.progress, 0
+        self._spins += 1
+        if self._spins < SPIN_LIMIT or not (self.ready or self.pending.queue):
+            return False
+        self._spins = 0
+        return True
+
     def park(
         self,
         position: int,
@@ -498,14 +521,17 @@ class Machine:
         """Nobody is ready: make somebody ready, or return False when all have exited."""
         if self.mbarriers.flipped and self._wake():
             return True
+        if self.progress != self._last_progress:
+            self._last_progress, self._idle = self.progress, 0
+            if self.yielded:
+                self._poll_again()
+                return True
         while self.pending.complete_one():
             self.progress += 1
             if (self.mbarriers.flipped and self._wake()) or self.ready:
                 return True
             if self.yielded:
                 break
-        if self.progress != self._last_progress:
-            self._last_progress, self._idle = self.progress, 0
         if not self.yielded and not self.parked:
             if self.gathering or self.named.waiting or self.cluster_barrier.waiting:
                 raise self._deadlock()
@@ -513,15 +539,19 @@ class Machine:
         self._idle += 1
         if self._idle > IDLE_ROUNDS:
             raise self._deadlock()
-        polls, self.yielded = self.yielded, []
-        for position, sel in polls:
-            self.push(position, sel)
-        if not polls:
+        if self.yielded:
+            self._poll_again()
+        else:
             waits, self.parked = self.parked, []
             for entry in waits:
                 entry.deny(entry.selection)
                 self.push(entry.position + 1, entry.selection)
         return True
+
+    def _poll_again(self) -> None:
+        polls, self.yielded = self.yielded, []
+        for position, sel in polls:
+            self.push(position, sel)
 
     # Errors
 
@@ -556,6 +586,4 @@ class Machine:
             note(position, sel, "polling in a loop")
         first = notes[0].location if notes else None
         waiting = sum(int(n) for n in (self.alive.sum(),))
-        return TeselaError(
-            [Diagnostic("error", f"deadlock: none of {waiting} threads can go on", first, None, notes)]
-        )
+        return TeselaError([Diagnostic("error", f"deadlock: none of {waiting} threads can go on", first, None, notes)])

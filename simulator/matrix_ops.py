@@ -16,9 +16,9 @@ from ..dialects.ptx_program import Imm, Vec
 from .asynchrony import Operation
 from .barrier_ops import per_thread
 from .decode import Action, Form, meaning
+from .faults import Fault
 from .fragments import Descriptor, descriptor_bytes, flat_maps
 from .memory import RESERVED_SHARED
-from .faults import Fault
 from .numbers import canonical_f32, decode, f32_to_f16
 from .selection import WARP, Selection
 
@@ -89,7 +89,14 @@ def mma(form: Form) -> Action:
     words = list(form.words)
     d_type, a_type, b_type = words[-4:-1]
     saturate = form.has("satfinite")
-    if m_extent != 16 or n != 8 or a_type not in _BITS or b_type not in _BITS or d_type not in ("f32", "f16", "s32") or form.has("sp"):
+    if (
+        m_extent != 16
+        or n != 8
+        or a_type not in _BITS
+        or b_type not in _BITS
+        or d_type not in ("f32", "f16", "s32")
+        or form.has("sp")
+    ):
         raise form.bad(f"the simulator has no meaning for '{form.opcode}'")
     if not (form.has("row") and form.has("col")):
         raise form.bad(f"'{form.opcode}': A is row-major and B column-major")
@@ -139,7 +146,9 @@ class _Operand:
         self.type, self.extent, self.k, self.k_major = type, extent, k, k_major
         self.size = _BITS[type] // 8
 
-    def read(self, m: Machine, words: NDArray[np.uint64], blocks: NDArray[np.intp]) -> NDArray[np.float64]:
+    def read(self, m: Machine, words: NDArray[np.uint64], firsts: NDArray[np.intp]) -> NDArray[np.float64]:
+        """`firsts`: the first thread of each warpgroup."""
+        blocks = m.block_of[firsts]
         shared, size = m.shared, self.size
         view = shared.view(size)
         low = np.uint64((1 << 6) - 1)
@@ -159,8 +168,9 @@ class _Operand:
                     f"the descriptor 0x{int(words[mine[0]]):016x} reaches shared addresses 0x{low_end:x} to 0x{high_end:x}; the "
                     f"kernel's shared memory is 0x{RESERVED_SHARED:x} to 0x{shared.limit:x}"
                 )
-            base = (starts + blocks[mine] * shared.stride) // size
-            result[mine] = view[base[:, None, None] + offsets // size]
+            index = (starts + blocks[mine] * shared.stride)[:, None, None] // size + offsets // size
+            m.observe("async load", "shared", np.moveaxis(index, 0, -1) * size, size, firsts[mine])
+            result[mine] = view[index]
         return numbers(result, self.type)
 
 
@@ -174,15 +184,15 @@ class WarpgroupMma(Operation):
     def execute(self, pieces: NDArray[np.intp]) -> None:
         m, f = self.machine, self.form
         groups = self.owners[pieces]
-        blocks = m.block_of[groups * WARPGROUP]
+        firsts = groups * WARPGROUP
         threads = m.select((groups[:, None] * WARPGROUP + np.arange(WARPGROUP)).reshape(-1))
         if self.a is None:
             registers = f.a_registers(m, threads).reshape(-1, len(groups), WARPGROUP)
             elements = np.moveaxis(split(registers, f.bits), 0, 1).reshape(len(groups), -1)
             left = numbers(elements[:, f.gather_a], f.a_type).reshape(len(groups), 64, f.k)
         else:
-            left = f.a_operand.read(m, self.a[pieces], blocks)
-        right = f.b_operand.read(m, self.b[pieces], blocks)
+            left = f.a_operand.read(m, self.a[pieces], firsts)
+        right = f.b_operand.read(m, self.b[pieces], firsts)
         if f.negate:
             left = -left
         with np.errstate(all="ignore"):
@@ -209,7 +219,12 @@ class _WgmmaForm:
         _, self.n, self.k = _extents(form)
         self.d_type, self.a_type, self.b_type = [w for w in form.words[5:] if w != "satfinite"][:3]
         self.saturate = form.has("satfinite")
-        if form.has("sp") or self.a_type not in _BITS or self.b_type not in _BITS or self.d_type not in ("f32", "f16", "s32"):
+        if (
+            form.has("sp")
+            or self.a_type not in _BITS
+            or self.b_type not in _BITS
+            or self.d_type not in ("f32", "f16", "s32")
+        ):
             raise form.bad(f"the simulator has no meaning for '{form.opcode}'")
         self.bits = _BITS[self.a_type]
         if self.k * self.bits != 256:
@@ -291,5 +306,3 @@ def commit_wgmma(form: Form) -> Action:
 def wait_wgmma(form: Form) -> Action:
     newest = form.immediate(0)
     return lambda m, sel: m.pending.wait("wgmma", sel.threads[::WARPGROUP] // WARPGROUP, newest)
-
-

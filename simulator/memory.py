@@ -40,13 +40,13 @@ class Allocation:
 
     def __init__(self, address: int, data: NDArray[np.uint8], label: str, owner: Any = None):
         self.address, self.size, self.data, self.label, self.owner = address, len(data), data, label, owner
-        self._views: dict[int, tuple[int, NDArray[np.generic]]] = {}
+        self._views: dict[int, tuple[int, NDArray[Any]]] = {}
 
     @property
     def end(self) -> int:
         return self.address + self.size
 
-    def view(self, size: int) -> tuple[int, NDArray[np.generic]]:
+    def view(self, size: int) -> tuple[int, NDArray[Any]]:
         """(first, elements): its elements of `size` bytes at addresses that are multiples of `size`."""
         cached = self._views.get(size)
         if cached is None:
@@ -165,7 +165,7 @@ class Memory:
         vector: int,
         threads: NDArray[np.intp],
         align: int | None = None,
-    ) -> NDArray[np.generic]:
+    ) -> NDArray[Any]:
         """[n, vector, threads] unsigned integers of `element` bytes; `align` defaults to the whole access."""
         parts = self._locate(addresses, element * vector, threads, "load", align)
         if len(parts) == 1:
@@ -180,7 +180,7 @@ class Memory:
         return result
 
     def store(
-        self, addresses: NDArray[np.uint64], values: NDArray[np.generic], element: int, threads: NDArray[np.intp]
+        self, addresses: NDArray[np.uint64], values: NDArray[Any], element: int, threads: NDArray[np.intp]
     ) -> None:
         """`values` [n, vector, threads] of unsigned integers; where two write one place, the later instruction, then the
         higher thread wins."""
@@ -204,9 +204,9 @@ class Memory:
 
     def targets(
         self, addresses: NDArray[np.uint64], element: int, size: int, threads: NDArray[np.intp]
-    ) -> list[tuple[NDArray[np.generic], NDArray[np.intp], Any]]:
+    ) -> list[tuple[NDArray[Any], NDArray[np.intp], Any]]:
         """For atomics of `size` bytes: (elements, indices into them, the part of `addresses` they stand for)."""
-        result: list[tuple[NDArray[np.generic], NDArray[np.intp], Any]] = []
+        result: list[tuple[NDArray[Any], NDArray[np.intp], Any]] = []
         for allocation, mask in self._locate(addresses, size, threads, "atomic operation"):
             self.check_writable(allocation, threads)
             first, view = allocation.view(element)
@@ -231,12 +231,10 @@ class SharedMemory:
         self.data = np.zeros(blocks * self.stride, np.uint8)
         self._views = {1: self.data, **{s: self.data.view(_UNSIGNED[s]) for s in (2, 4, 8)}}
 
-    def view(self, element: int) -> NDArray[np.generic]:
+    def view(self, element: int) -> NDArray[Any]:
         return self._views[element]
 
-    def check(
-        self, offsets: NDArray[np.int64], size: int, align: int, threads: NDArray[np.intp], verb: str
-    ) -> None:
+    def check(self, offsets: NDArray[np.int64], size: int, align: int, threads: NDArray[np.intp], verb: str) -> None:
         """Faults unless all accesses of `size` bytes at `offsets` [n, threads] lie in the kernel's part and are aligned."""
         if ((offsets & (align - 1)) != 0).any():
             at, thread = np.argwhere(offsets & (align - 1))[0]
@@ -255,11 +253,11 @@ class SharedMemory:
                 int(threads[thread]),
             )
 
-    def load(self, flat: NDArray[np.int64], element: int, vector: int) -> NDArray[np.generic]:
+    def load(self, flat: NDArray[np.int64], element: int, vector: int) -> NDArray[Any]:
         index = (flat >> _SHIFT[element])[:, None, :]
         return self._views[element][index if vector == 1 else index + np.arange(vector)[:, None]]
 
-    def store(self, flat: NDArray[np.int64], values: NDArray[np.generic], element: int) -> None:
+    def store(self, flat: NDArray[np.int64], values: NDArray[Any], element: int) -> None:
         vector = values.shape[1]
         index = (flat >> _SHIFT[element])[:, None, :]
         self._views[element][index if vector == 1 else index + np.arange(vector)[:, None]] = values

@@ -24,12 +24,13 @@ Example: 1 + 2**-24 + 2**-60 lies just above a tie of f32, so one rounding goes 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def encode(value: Array, fmt: FloatFormat, mode: str = "rn", saturate: bool = Fa
     return (bits << fmt.padding).astype(np.uint32)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _decode_table(name: str) -> NDArray[np.float32]:
     fmt = FORMATS[name]
     codes = np.arange(1 << (1 + fmt.exponent + fmt.mantissa), dtype=np.int64)
@@ -157,8 +158,8 @@ def f32_to_bf16(value: NDArray[np.float32]) -> NDArray[np.uint16]:
     return result
 
 
-def f32_to_f16(value: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Round to nearest even; NaN becomes 0x7fff."""
+def f32_to_f16(value: Array) -> NDArray[np.uint16]:
+    """f32 or f64 to f16. Round to nearest even; NaN becomes 0x7fff."""
     with np.errstate(over="ignore"):
         result = np.ascontiguousarray(value.astype(np.float16)).view(np.uint16)
     nan = np.isnan(value)

@@ -7,7 +7,7 @@ slices, so that register accesses are views and not copies: all threads, a few w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ class Lanes:
             present[slots] = True
             self.present = present.reshape(-1, WARP)
 
-    def spread(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """[..., threads] -> [..., warps, 32]; absent lanes hold zeros."""
         if values.shape[-1] != self.count:
             values = np.broadcast_to(values, values.shape[:-1] + (self.count,))
@@ -41,7 +41,7 @@ class Lanes:
         grid[..., self.slots] = values
         return grid.reshape(shape)
 
-    def gather(self, grid: NDArray[np.generic]) -> NDArray[np.generic]:
+    def gather(self, grid: NDArray[Any]) -> NDArray[Any]:
         """[..., warps, 32] -> [..., threads]."""
         flat = grid.reshape(grid.shape[:-2] + (-1,))
         return flat if self.slots is None else flat[..., self.slots]
@@ -67,6 +67,7 @@ class Selection:
             key = self.key
             assert isinstance(key, slice)
             self._threads = np.arange(key.start, key.stop, key.step or 1)
+        assert self._threads is not None
         return self._threads
 
     @property

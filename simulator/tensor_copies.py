@@ -98,7 +98,11 @@ def _tensor_load(form: Form, cluster: bool) -> Action:
                 chunks[index] = data.view(np.uint64).reshape(-1, 2)
 
             op.reads.append(lambda t=t, coords=coords: read_box(m.memory, t, coords))
-            op.writes.append(lambda data, targets=targets, scatter=scatter: deliver(m, targets, data, scatter))
+            op.writes.append(
+                lambda data, thread=one.first, targets=targets, scatter=scatter: deliver(
+                    m, thread, targets, data, scatter
+                )
+            )
         m.pending.issue(op, grouped=False)
 
     return run
@@ -112,10 +116,12 @@ def _tensor_store(form: Form) -> Action:
         from_at = per_thread(src(m, sel), sel)
         op = BulkOperation(sel.threads, False)
         for k, (t, coords) in enumerate(operand.get(m, sel)):
-            place = _place(m, m.select(sel.threads[k : k + 1]), int(from_at[k]), t, False)
+            one = m.select(sel.threads[k : k + 1])
+            place = _place(m, one, int(from_at[k]), t, False)
             combine = _combine(operation, t.dtype) if operation else None
 
-            def gather(place: int = place, t: TensorMap = t) -> Array:
+            def gather(place: int = place, t: TensorMap = t, one: Selection = one) -> Array:
+                m.observe("async load", "shared", np.array([[place]]), box_bytes(t), one.threads)
                 chunks, index = _chunks(m, place, box_bytes(t), t.swizzle)
                 return chunks[index].reshape(-1).view(np.uint8)
 
@@ -142,7 +148,7 @@ def _combine(operation: str, dtype: str) -> Any:
 @meaning("tensormap.replace", dests=(), fuse=False)
 def replace_field(form: Form) -> Action:
     """`tensormap.replace.tile.FIELD.SPACE.b1024.TYPE [addr] {, index}, value`; strides are in bytes."""
-    name, space = form.words[2], space_of(form)
+    name, space = form.words[3], space_of(form)
     fields = {
         "global_address": "address",
         "global_dim": "dims",
@@ -150,7 +156,7 @@ def replace_field(form: Form) -> Action:
         "box_dim": "box",
         "element_stride": "element_strides",
     }
-    if name not in fields:
+    if name not in fields:  # rank, element type, interleave, swizzle and fill
         raise form.bad(f"the simulator has no meaning for '{form.opcode}'")
     address, value = form.address(0), form.source([form.operands[-1]], "u64" if form.type == "b64" else "u32")
     index = form.immediate(1) if form.arity == 3 else None
@@ -193,5 +199,3 @@ def publish_map(form: Form) -> Action:
             _write_map(m, "global", int(to_at[k]), thread, data)
 
     return run
-
-

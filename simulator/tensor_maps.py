@@ -65,7 +65,9 @@ def encode_tensor_map(tensor_map: TensorMap) -> bytes:
     rank, size = len(t.dims), element_bytes(t.dtype)
     problems: list[str] = []
     if not 1 <= rank <= 5 or len(t.strides) != rank - 1 or len(t.box) != rank or len(t.element_strides) != rank:
-        problems.append(f"{rank} dimensions, {len(t.strides)} strides, {len(t.box)} box extents, {len(t.element_strides)} element strides")
+        problems.append(
+            f"{rank} dimensions, {len(t.strides)} strides, {len(t.box)} box extents, {len(t.element_strides)} element strides"
+        )
     if t.address % 16:
         problems.append(f"the address 0x{t.address:x} must be a multiple of 16")
     if any(s % 16 or not 0 <= s < 1 << 40 for s in t.strides):
@@ -155,7 +157,9 @@ def _check_start(t: TensorMap, coords: tuple[int, ...], store: bool) -> None:
     if store and min(coords) < 0:
         raise Fault(f"a tensor store at coordinates {coords}: negative starts are possible in loads only")
     if t.swizzle and t.box[0] * size != t.swizzle:
-        raise Fault(f"a box row of {t.box[0] * size} bytes under a swizzle of {t.swizzle}: the simulator takes equal spans only")
+        raise Fault(
+            f"a box row of {t.box[0] * size} bytes under a swizzle of {t.swizzle}: the simulator takes equal spans only"
+        )
 
 
 class Window:
@@ -174,7 +178,7 @@ class Window:
         self.elements: Array | None = None
         for d, (extent, dim, at, stride) in enumerate(zip(shape, t.dims, coords, strides)):
             step = t.element_strides[d] if d else 1
-            low = max(0, -(-(-at) // step)) if at < 0 else 0
+            low = -(at // step) if at < 0 else 0
             high = min(extent, -(-(dim - at) // step)) if at < dim else 0
             if d == 0 and store and high > 0:
                 high = min(extent, -(-high // unit) * unit)
@@ -210,7 +214,9 @@ def read_box(memory: Memory, t: TensorMap, coords: tuple[int, ...]) -> NDArray[n
     return box.reshape(-1).view(np.uint8)
 
 
-def write_box(memory: Memory, t: TensorMap, coords: tuple[int, ...], data: NDArray[np.uint8], update: Any = None) -> None:
+def write_box(
+    memory: Memory, t: TensorMap, coords: tuple[int, ...], data: NDArray[np.uint8], update: Any = None
+) -> None:
     """Writes a dense box, clipped; with `update(old, new)` it combines elements (given as unsigned integers) instead."""
     window = Window(memory, t, coords, store=True)
     if window.elements is None:

@@ -150,7 +150,14 @@ def elect(form: Form) -> Action:
     return run
 
 
-_REDUCE = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+_REDUCE = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 
 
 @meaning("redux.sync", unit=WARP, mask=2, fuse=False)
@@ -161,7 +168,14 @@ def reduce_warp(form: Form) -> Action:
     put, value, mask = form.target(0, type), form.source(1, type), form.source(2, "b32")
     dtype = np.int32 if type == "s32" else np.uint32
     info = np.iinfo(dtype)
-    neutral = {"add": 0, "or": 0, "xor": 0, "and": -1 if dtype is np.int32 else info.max, "min": info.max, "max": info.min}
+    neutral = {
+        "add": 0,
+        "or": 0,
+        "xor": 0,
+        "and": -1 if dtype is np.int32 else info.max,
+        "min": info.max,
+        "max": info.min,
+    }
 
     def run(m: Machine, sel: Selection) -> None:
         lanes = sel.lanes
@@ -180,13 +194,14 @@ def _matrices(form: Form) -> int:
     return int(form.pick(("x1", "x2", "x4"))[1:])
 
 
-def _row_addresses(m: Machine, sel: Selection, address: Getter, count: int, verb: str) -> Array:
+def _row_addresses(m: Machine, sel: Selection, address: Getter, count: int, kind: str) -> Array:
     """[warps, count, 8] byte indices into shared memory of the matrices' rows."""
     lanes = sel.lanes
     addresses = np.broadcast_to(address(m, sel), (1, sel.count))
     wanted = (sel.threads % WARP) < 8 * count
     chosen = m.select(sel.threads[wanted])
-    flat = m.flatten(addresses[:, wanted], chosen, 16, 16, verb, False)
+    flat = m.flatten(addresses[:, wanted], chosen, 16, 16, f"matrix row {kind}", False)
+    m.observe(kind, "shared", flat, 16, chosen.threads)
     return chosen.lanes.spread(flat)[0, :, : 8 * count].reshape(len(lanes.warps), count, 8)
 
 
@@ -198,7 +213,7 @@ def load_matrix(form: Form) -> Action:
     put, address = form.target(0, "b32"), form.address(1)
 
     def run(m: Machine, sel: Selection) -> None:
-        rows = _row_addresses(m, sel, address, count, "ldmatrix row")
+        rows = _row_addresses(m, sel, address, count, "load")
         tiles = m.shared.view(2)[(rows[..., None] >> 1) + np.arange(8)]  # [warps, matrix, row, column]
         if transposed:
             tiles = tiles.swapaxes(-1, -2)
@@ -216,7 +231,7 @@ def store_matrix(form: Form) -> Action:
     address, value = form.address(0), form.source(1, "b32")
 
     def run(m: Machine, sel: Selection) -> None:
-        rows = _row_addresses(m, sel, address, count, "stmatrix row")
+        rows = _row_addresses(m, sel, address, count, "store")
         pairs = sel.lanes.spread(value(m, sel)).swapaxes(0, 1)  # [warps, matrix, lane]
         tiles = np.ascontiguousarray(pairs).view(np.uint16).reshape(-1, count, 8, 8)
         if transposed:

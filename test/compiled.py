@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import ml_dtypes
 import numpy as np
+
 from tesela.dialects.parsing import parse_module
 from tesela.runtime.compile import compile as compile_tile
 from tesela.simulator.blocks import run_kernel
@@ -45,7 +46,7 @@ def values(dtype: str, shape: tuple[int, ...], seed: int, special: bool = True) 
     return data.astype(kind)
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(text: str, target: str):
     """The kernel of a module's text; compiled once for each target."""
     return compile_tile(text, target=target)

@@ -9,6 +9,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.parsing import parse_module
 from tesela.dialects.verify import verify_module

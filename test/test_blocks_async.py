@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.parsing import parse_module
 from tesela.dialects.verify import verify_module

@@ -8,10 +8,12 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.parsing import parse_module
 from tesela.dialects.verify import verify_module
-from tesela.simulator.blocks import array_shapes, find_kernel, infer_dims, run_kernel, written_arguments
+from tesela.simulator.block_calls import array_shapes, find_kernel, infer_dims, written_arguments
+from tesela.simulator.blocks import run_kernel
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 BF16 = ml_dtypes.bfloat16

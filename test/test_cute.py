@@ -8,6 +8,7 @@ from math import prod
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tesela.dialects.cute import IntTuple, flatten
 from tesela.dialects.layout import (
     CuteLayout,
@@ -124,7 +125,7 @@ def test_complement_fills_what_the_layout_leaves(layout: CuteLayout, size: int) 
 
 
 def test_no_complement_for_repeats() -> None:
-    for text in ("(2,2):(1,1)", "4:0", "(2,2):(2,3)"):
+    for text in ("(2,2):(1,1)", "4:0", "(2,2):(2,3)", "(2,2):(1,3)"):
         with pytest.raises(LayoutError, match="no complement"):
             CuteLayout.parse(text).complement(16)
 

@@ -270,7 +270,9 @@ def test_the_project_speaks_of_itself_only() -> None:
             continue
         for number, line in enumerate(path.read_text(errors="replace").split("\n"), 1):
             found = [match[0] for match in words.finditer(line)]
-            found += [match[0] for match in re.finditer(r"\b[\w-]+\.md\b", line) if match[0] not in documents]
+            found += [match[0] for match in re.finditer(r"\b[A-Z_]+\.md\b", line) if match[0] not in documents]
+            paths = re.finditer(r"(?<![\w/])docs/[\w/-]+\.md\b", line)
+            found += [match[0] for match in paths if not (ROOT / match[0]).exists()]
             wrong += [f"{path.relative_to(ROOT)}:{number}: {word}" for word in found]
     assert not wrong, "\n".join(wrong)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
 from tesela.dialects.layout import (
     LayoutError,
     Mode,
@@ -520,6 +521,10 @@ def test_tma_form_lists_boxes_that_tile_the_buffer() -> None:
     assert form is not None and form.box == (256, 64)
     starts = sorted(layout.offset(at) for at in form.starts)
     assert starts == [i * prod(form.box) for i in range(4)]
+    batch = SharedLayout.tma((2, 512, 64), 2, 128, (2, 1, 0))
+    form = batch.tma_form(2)
+    assert form is not None and form.box == (1, 256, 64)  # a box of both matrices would leave gaps
+    assert sorted(batch.offset(at) for at in form.starts) == [i * prod(form.box) for i in range(4)]
     dense = SharedLayout.row_major((8, 3, 40)).tma_form(2)
     assert dense is not None and dense.box == (8, 3, 40) and dense.swizzle_bytes == 0
     assert SharedLayout.row_major((8, 3, 41)).tma_form(2) is None  # 82 bytes are no whole 16-byte units

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
 from tesela.dialects.layout import (
     LayoutError,
     LinearLayout,
@@ -187,6 +188,29 @@ def test_bank_conflicts_of_known_accesses() -> None:
         lanes_per_wavefront(32)
     with pytest.raises(LayoutError, match="2 dimensions and the buffer 1"):
         bank_conflicts(rows, SharedLayout.row_major((32,)), 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "element", "expected"),
+    [
+        # Pitch 72 under a swizzle: rows are no XOR images of row 0, which alone has no conflict.
+        ("thread [8:(0,8), 4:(1,0)], value [8:(0,1), 8:(4,0)]", "[32:72], [64:1], swizzle<3, 3, 3>", 2, 8),
+        # Threads that hold copies one element apart: their coordinates carry from one digit of the buffer to the next.
+        ("thread [4:(0,1), 4:(0,2)], value [2:(0,1)]", "[1:8], [8:1, 2:64]", 4, 2),
+        ("thread [2:(2,0), 8:(0,3), 2:(1,0)], value []", "[4:4], [4:1, 6:33]", 2, 3),
+        # Rows that start inside a word: the pairs that share a word differ from row to row.
+        ("thread [2:(16,0), 8:(0,2)], value [8:(2,0)]", "[31:23], [15:1]", 1, 2),
+        ("thread [16:(1,0)], value [8:(1,0)]", "[23:9], [1:1]", 1, 2),
+        # The buffer ends within the first wavefront: lanes past its end idle.
+        ("thread [2:(16,0), 16:(0,2)], value [2:(0,0), 2:(4,0)]", "[13:24], [22:1]", 4, 1),
+    ],
+)
+def test_wavefronts_that_differ_from_the_first(registers: str, shared: str, element: int, expected: int) -> None:
+    tv, buffer = TVLayout.parse(registers), SharedLayout.parse(shared)
+    width = common_vector(tv, buffer)[1] if "8:(0,8)" in registers else 1
+    assert bank_conflicts(tv, buffer, element, width * element) == expected
+    if buffer.covers(tv.shape()):
+        assert wavefronts_by_definition(tv, buffer, element, width * element) == expected
 
 
 @pytest.mark.parametrize(

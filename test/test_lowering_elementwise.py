@@ -24,7 +24,7 @@ INT_BINARY = (
     "arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.maxsi", "arith.minsi", "arith.maxui", "arith.minui",
     "arith.shli", "arith.shrsi", "arith.shrui",
 )  # fmt: skip
-DIVISIONS = ("arith.divsi", "arith.remsi", "arith.floordivsi", "arith.ceildivsi", "arith.divui", "arith.remui")
+DIVISIONS = ("arith.divsi", "arith.remsi", "arith.floordivsi", "arith.ceildivsi", "arith.divui", "arith.remui", "arith.ceildivui")
 ROUNDING = {"f32": 2**-23, "f16": 2**-10, "bf16": 2**-7}
 
 

@@ -233,6 +233,19 @@ def _round_division(ctx: Context, op: Operation, left: SSAValue, right: SSAValue
     return ctx.inst(f"add.{kind}", [quotient, step], [many])
 
 
+@lowers(arith.CeilDivUIOp)
+def _ceil_div_unsigned(ctx: Context, op: arith.CeilDivUIOp) -> None:
+    kind, n = _facts(ctx, op, op.results[0])
+    width, cls = _width(kind)
+    many = reg(cls, n)
+    left, right = (to_int(ctx, ctx.get(operand), kind, n, signed=False) for operand in op.operands)
+    quotient = ctx.inst(f"div.u{width}", [left, right], [many])
+    product = ctx.inst(f"mul.lo.u{width}", [quotient, right], [many])
+    inexact = ctx.inst(f"setp.ne.s{width}", [product, left], [reg("pred", n)])
+    step = ctx.inst(f"selp.{cls}", [ctx.const(1, cls), ctx.const(0, cls), inexact], [many])
+    ctx.set(op.results[0], from_int(ctx, ctx.inst(f"add.s{width}", [quotient, step], [many]), kind, n))
+
+
 @lowers(math.AbsIOp)
 def _absi(ctx: Context, op: math.AbsIOp) -> None:
     kind, n = _facts(ctx, op, op.results[0])

@@ -64,7 +64,7 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
         ctx.set(argument, ctx.dim_expr(DimExpr("sym", symbol.data)))
     for axis, argument in zip("xyz", kernel.grid_args):
         block_id = ctx.special(f"%ctaid.{axis}")
-        ctx.set(argument, ctx.once(("grid", axis), lambda: ctx.widen(block_id)))
+        ctx.set(argument, ctx.once(("grid", axis), lambda block_id=block_id: ctx.widen(block_id)))
     lower_block(ctx, kernel.body.block)
 
     entry = ctx.entry

@@ -53,3 +53,14 @@ tile.kernel @k(%f: f32, %A: memref<?xf32> [M]) grid(%g = M) {
 #mine = #layout.tv<thread [4:(1)], value []>
 // expected-error@+1 {{re-declaration of alias '#mine'}}
 #mine = #layout.tv<thread [4:(1)], value []>
+
+// -----
+
+tile.kernel @k(%f: f32, %A: memref<?xf32> [M]) grid(%g = M) {
+  %x = tile.full %f : f32 -> tensor<8xf32, #layout.tv<thread [8:(1), 4:(0)], value []>>
+  // expected-error@+1 {{'layout.convert': both layouts must be for the same threads, but the operand's is for 32 and the result's for 64}}
+  %0 = layout.convert %x : tensor<8xf32, #layout.tv<thread [8:(1), 4:(0)], value []>> -> tensor<8xf32, #layout.tv<thread [8:(1), 8:(0)], value []>>
+  %y = tile.full %f : f32 -> tensor<8xf32>
+  // expected-error@+1 {{'layout.convert': the operand needs a thread-value layout, as in tensor<16x8xf32, #layout.tv<thread [...], value [...]>>}}
+  %1 = layout.convert %y : tensor<8xf32> -> tensor<8xf32, #layout.tv<thread [8:(1), 4:(0)], value []>>
+}

@@ -101,6 +101,17 @@ ptx.kernel @k target sm_80 threads 128 shared 0 plan #ptx.plan<"{}"> {
 // -----
 
 // expected-error@+2 {{'ptx.inst': cp.async.bulk.commit_group does not take !ptx.reg<b32> and 0 immediates; its forms: cp.async.bulk.commit_group}}
-ptx.kernel @k target sm_80 threads 128 shared 0 {
+ptx.kernel @k target sm_90 threads 128 shared 0 {
   %0 = ptx.inst "cp.async.bulk.commit_group" : () -> !ptx.reg<b32>
+}
+
+// -----
+
+ptx.kernel @k target sm_80 threads 128 shared 0 {
+  // expected-error@+1 {{'ptx.special': there is no special register '%tid.w'}}
+  %0 = ptx.special "%tid.w" : !ptx.reg<b32>
+  // expected-error@+1 {{'ptx.special': '%clock64' is !ptx.reg<b64>, found !ptx.reg<b32>}}
+  %1 = ptx.special "%clock64" : !ptx.reg<b32>
+  // expected-error@+1 {{'ptx.inst': cp.async.bulk.commit_group needs sm_90, the kernel's target is sm_80}}
+  ptx.inst "cp.async.bulk.commit_group" : () -> ()
 }

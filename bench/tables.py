@@ -1,0 +1,94 @@
+"""Tables in Markdown from benchmark results, written between marks in a document.
+
+    python bench/tables.py README.md              # rewrites the tables in place
+    python bench/tables.py README.md --check      # exit status 1 if they are not what the results say
+
+A mark names the results file, relative to the document, and what to show: `<!-- bench results/gemm.json tflops -->` begins a table and
+`<!-- end bench -->` ends it. What can be shown: `ms`, `us`, `tflops`, `gbps`; with `/NAME` after it every figure is also divided by that
+system's (`tflops/cuBLAS`). A system that failed shows as `failed`; the best of each row is set in bold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+MARK = re.compile(r"(<!-- bench (?P<file>\S+) (?P<shown>\S+) -->\n).*?(<!-- end bench -->)", re.DOTALL)
+UNITS = {"ms": "ms", "us": "µs", "tflops": "TFLOP/s", "gbps": "GB/s"}
+
+
+def figure(entry: dict[str, Any], quantity: str) -> float:
+    """A system's figure in the asked quantity. Raises KeyError where the results lack it."""
+    return entry["ms"] * 1e3 if quantity == "us" else entry[quantity]
+
+
+def text_of(value: float) -> str:
+    """At least three significant digits, without an exponent.
+
+    >>> [text_of(v) for v in (0.01234, 1.234, 12.34, 123.4, 12345.6)]
+    ['0.0123', '1.23', '12.3', '123', '12346']
+    """
+    if value >= 100:
+        return f"{value:.0f}"
+    if value >= 1:
+        return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return f"{value:.3g}"
+
+
+def table(results: dict[str, Any], shown: str) -> str:
+    """The results as a Markdown table and a line that says where and how they were measured."""
+    quantity, _, base = shown.partition("/")
+    if quantity not in UNITS:
+        raise ValueError(f"cannot show '{quantity}': one of {', '.join(UNITS)} is required")
+    names = list(dict.fromkeys(name for row in results["rows"] for name in (*row["systems"], *row["failed"])))
+    lines = [f"| {UNITS[quantity]} | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
+    better = max if quantity in ("tflops", "gbps") else min
+    for row in results["rows"]:
+        figures = {name: figure(entry, quantity) for name, entry in row["systems"].items()}
+        best = better(figures.values(), default=0.0)
+        cells = []
+        for name in names:
+            if name not in figures:
+                cells.append("failed" if name in row["failed"] else "")
+                continue
+            cell = text_of(figures[name])
+            cell = f"**{cell}**" if figures[name] == best and len(figures) > 1 else cell
+            if base in figures and name != base:
+                cell += f" ({figures[name] / figures[base]:.2f}×)"
+            cells.append(cell)
+        lines.append(f"| {row['case']} | {' | '.join(cells)} |")
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    lines += ["", f"{results['device']}, {results['driver']}; {versions}; {results['date']}; {results['method']}."]
+    return "\n".join(lines) + "\n"
+
+
+def rewrite(document: Path) -> str:
+    """The document's text with every marked table made anew."""
+
+    def make(match: re.Match[str]) -> str:
+        results = json.loads((document.parent / match["file"]).read_text())
+        return f"{match[1]}{table(results, match['shown'])}{match[4]}"
+
+    return MARK.sub(make, document.read_text())
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("documents", nargs="+", type=Path)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table is not up to date")
+    arguments = parser.parse_args(argv)
+    stale = [path for path in arguments.documents if rewrite(path) != path.read_text()]
+    for path in stale:
+        if arguments.check:
+            sys.stderr.write(f"{path}: tables are not what the results say; run: python bench/tables.py {path}\n")
+        else:
+            path.write_text(rewrite(path))
+    return 1 if arguments.check and stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,194 @@
+"""Subscripts: `A[m : m + 128, k]` loads and stores tiles of an array, `x[:, None]` adds dimensions to a tile, tuples are indexed.
+
+A tile's extent is a constant, so the two ends of a slice must differ by one. They are index values of the kernel, and the
+difference is read off their definitions as sums of terms: `(m + 1) * 128` and `m * 128` are 128·m + 128 and 128·m.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from xdsl.dialects import arith
+from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.traits import Pure
+
+from ..dialects import tile
+from .operations import emit_load, store_value
+from .values import ArrayRef, Value, describe
+
+if TYPE_CHECKING:
+    from .trace import Tracer
+
+
+@dataclass(frozen=True)
+class ArraySlice:
+    """A place in an array: where the tile starts, its shape, and the dimensions it covers (None: the last ones)."""
+
+    array: ArrayRef
+    starts: list[SSAValue]
+    shape: tuple[int, ...]
+    dims: tuple[int, ...] | None
+
+
+def subscript(t: Tracer, node: ast.Subscript) -> Any:
+    """The value of `x[…]`."""
+    owner = t.eval(node.value)
+    if isinstance(owner, ArrayRef):
+        return load_slice(t, array_slice(t, node))
+    if isinstance(owner, Value):
+        return _new_dimensions(t, node, owner)
+    if isinstance(owner, tuple | str):
+        return _item(t, node, owner)
+    raise t.error(f"{describe(owner)} cannot be indexed")
+
+
+def load_slice(t: Tracer, place: ArraySlice) -> Value:
+    """The tile at a place."""
+    return emit_load(t, place.array, place.starts, place.shape, None, place.dims)
+
+
+def store_slice(t: Tracer, place: ArraySlice, value: Any, at: ast.AST | None) -> None:
+    """Store a value, broadcast to the slice's shape, at a place; `at` is the value's expression."""
+    stored = store_value(t, place.array, value, at)
+    aligned = (1,) * (len(place.shape) - len(stored.shape)) + stored.shape
+    if len(aligned) != len(place.shape) or any(have not in (1, want) for have, want in zip(aligned, place.shape)):
+        raise t.error(f"a value of shape {stored.shape} does not broadcast to the slice's shape {place.shape}", at=at)
+    t.b.add(tile.StoreOp.make(t.b.broadcast(stored, place.shape).ssa, place.array.ssa, place.starts, place.dims))
+
+
+def array_slice(t: Tracer, node: ast.Subscript) -> ArraySlice:
+    """`array[i, j : j + 64]` as a place; an index drops its dimension."""
+    array = t.eval(node.value)
+    if not isinstance(array, ArrayRef):
+        hint = "a tile is a value: make a new one with tesela.where" if isinstance(array, Value) else None
+        raise t.error(f"{describe(array)} cannot be assigned to by slices", hint, node)
+    items = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+    rank = array.annotation.rank
+    if len(items) != rank:
+        raise t.error(
+            f"the array {array.name} has {rank} dimension{'s' * (rank > 1)}, found {len(items)} "
+            f"ind{'ices' if len(items) != 1 else 'ex'}",
+            "give an index or a slice for each dimension",
+            node,
+        )
+    starts: list[SSAValue] = []
+    shape: list[int] = []
+    dims: list[int] = []
+    for dim, item in enumerate(items):
+        if isinstance(item, ast.Slice):
+            start, extent = _slice(t, array, dim, item)
+            starts.append(start)
+            shape.append(extent)
+            dims.append(dim)
+        else:
+            value = t.eval(item)
+            t.b.node = item
+            starts.append(t.b.index(value, "an index").ssa)
+    t.b.node = node
+    last = list(range(rank - len(dims), rank))
+    return ArraySlice(array, starts, tuple(shape), None if dims == last else tuple(dims))
+
+
+def _slice(t: Tracer, array: ArrayRef, dim: int, node: ast.Slice) -> tuple[SSAValue, int]:
+    """`start : stop` as the start and the extent, which must come out as a constant."""
+    if node.step is not None:
+        raise t.error("a slice of an array has no step", "load the whole range, or state strides in the signature", node.step)
+    start: Any = 0 if node.lower is None else t.eval(node.lower)
+    t.b.node = node
+    lower = t.b.index(start, "the start of a slice")
+    last = t.b.block.last_op
+    stop: Any = array.shape[dim] if node.upper is None else t.eval(node.upper)
+    t.b.node = node
+    upper = t.b.index(stop, "the end of a slice")
+    extent = difference(upper.ssa, lower.ssa)
+    _erase_after(t, last)
+    if extent is None:
+        text = ast.unparse(node)
+        raise t.error(
+            f"the extent of the slice {text} of {array.name} is not known when compiling",
+            "write start : start + SIZE with a constant SIZE; past the edge of the array a load reads zeros",
+            node.lower or node.upper or t.b.node,
+        )
+    if extent < 1:
+        raise t.error(f"the slice {ast.unparse(node)} of {array.name} has the extent {extent}", at=node.upper)
+    return lower.ssa, extent
+
+
+def _erase_after(t: Tracer, last: Operation | None) -> None:
+    """Erase the arithmetic after operation `last` that nothing uses: the end of a slice serves to find its extent only."""
+    op = t.b.block.last_op
+    while op is not None and op is not last:
+        before = op.prev_op
+        if op.has_trait(Pure) and not isinstance(op, arith.ConstantOp) and not any(result.uses for result in op.results):
+            op.detach()
+            op.erase()
+        op = before
+
+
+def _new_dimensions(t: Tracer, node: ast.Subscript, x: Value) -> Value:
+    """`x[:, None]`: new dimensions of extent 1."""
+    items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    axis = 0
+    given = sum(1 for item in items if isinstance(item, ast.Slice))
+    for item in items:
+        if isinstance(item, ast.Constant) and item.value is None:
+            x = t.b.expand(x, axis)
+            axis += 1
+        elif isinstance(item, ast.Slice) and item.lower is item.upper is item.step is None:
+            axis += 1
+        elif isinstance(item, ast.Constant) and item.value is Ellipsis:
+            axis = len(x.shape) - (len(items) - 1 - items.index(item))
+        else:
+            raise t.error(
+                "a tile can be indexed by ':' and None only", "slice the array when loading: A[i : i + 16, j : j + 16]", item
+            )
+    if axis > len(x.shape) or given > len(x.shape):
+        raise t.error(f"too many indices for {describe(x)}")
+    return x
+
+
+def _item(t: Tracer, node: ast.Subscript, owner: tuple[Any, ...] | str) -> Any:
+    """An item, or a slice, of a tuple or string."""
+    position = node.slice
+    if isinstance(position, ast.Slice):
+        at: Any = slice(*(None if part is None else t.eval(part) for part in (position.lower, position.upper, position.step)))
+    else:
+        at = t.eval(position)
+    if not isinstance(at, int | slice):
+        raise t.error(f"a tuple is indexed by integers known when compiling, found {describe(at)}", at=position)
+    try:
+        return owner[at]
+    except (IndexError, TypeError, ValueError) as error:
+        raise t.error(f"{describe(owner)}: {error}") from None
+
+
+def difference(high: SSAValue, low: SSAValue) -> int | None:
+    """`high - low` where both are the same sum of terms but for a constant; None otherwise."""
+    terms = _affine(high)
+    for term, factor in _affine(low).items():
+        terms[term] = terms.get(term, 0) - factor
+    constant = terms.pop(None, 0)
+    return None if any(terms.values()) else constant
+
+
+def _affine(value: SSAValue, depth: int = 32) -> dict[SSAValue | None, int]:
+    """An index as a sum of factor·term; the term None is 1."""
+    op = value.op if isinstance(value, OpResult) else None
+    match op:
+        case arith.ConstantOp():
+            return {None: op.value.value.data}  # type: ignore[union-attr]
+        case arith.AddiOp() | arith.SubiOp() if depth:
+            terms = _affine(op.lhs, depth - 1)
+            sign = 1 if isinstance(op, arith.AddiOp) else -1
+            for term, factor in _affine(op.rhs, depth - 1).items():
+                terms[term] = terms.get(term, 0) + sign * factor
+            return terms
+        case arith.MuliOp() if depth:
+            sides = [_affine(side, depth - 1) for side in (op.lhs, op.rhs)]
+            for scale, other in (sides, sides[::-1]):
+                if set(scale) == {None}:
+                    return {term: factor * scale[None] for term, factor in other.items()}
+    return {value: 1}
+

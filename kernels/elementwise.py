@@ -1,0 +1,84 @@
+"""Elementwise kernels, the functions they apply, and rotary position embedding."""
+
+from __future__ import annotations
+
+import tesela
+from tesela import Array, f32
+
+M, N, S, H, HALF = tesela.dims("M N S H HALF")
+
+
+@tesela.function
+def identity(x):
+    return x
+
+
+@tesela.function
+def relu(x):
+    return tesela.maximum(x, 0)
+
+
+@tesela.function
+def sigmoid(x):
+    return 1 / (1 + tesela.exp(-x))
+
+
+@tesela.function
+def silu(x):
+    """x·sigmoid(x) (Elfwing, Uchibe, Doya 2017)."""
+    return x / (1 + tesela.exp(-x))
+
+
+@tesela.function
+def gelu(x):
+    """The tanh form of GELU (Hendrycks, Gimpel 2016): ½x(1 + tanh(√(2/π)(x + 0.044715x³)))."""
+    return 0.5 * x * (1 + tesela.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
+
+
+@tesela.kernel
+def add(x: Array["T", N], y: Array["T", N], z: Array["T", N], BLOCK: tesela.constexpr = 1024):
+    """z = x + y."""
+    i = tesela.grid(tesela.ceildiv(N, BLOCK)) * BLOCK
+    z[i : i + BLOCK] = x[i : i + BLOCK] + y[i : i + BLOCK]
+
+
+@tesela.kernel
+def gated(
+    gate: Array["T", M, N],
+    up: Array["T", M, N],
+    y: Array["T", M, N],
+    ACTIVATION: tesela.constexpr = silu,
+    BLOCK: tesela.constexpr = 1024,
+):
+    """y = ACTIVATION(gate)·up: SwiGLU with silu (Shazeer 2020)."""
+    j, row = tesela.grid(tesela.ceildiv(N, BLOCK), M)
+    j = j * BLOCK
+    activated = ACTIVATION(gate[row, j : j + BLOCK].to(f32))
+    y[row, j : j + BLOCK] = (activated * up[row, j : j + BLOCK].to(f32)).to(y.dtype)
+
+
+@tesela.kernel
+def rotary(
+    x: Array["T", S, H, 2, HALF],
+    cosine: Array[f32, S, HALF],
+    sine: Array[f32, S, HALF],
+    y: Array["T", S, H, 2, HALF],
+    BLOCK: tesela.constexpr = 64,
+):
+    """Rotary position embedding (Su et al. 2021) of heads whose two halves are a dimension of their own: each pair of elements
+    (x[…, 0, i], x[…, 1, i]) is turned by the angle of its position."""
+    head, position = tesela.grid(H, S)
+    for i in tesela.range(0, HALF, BLOCK):
+        a = x[position, head, 0, i : i + BLOCK].to(f32)
+        b = x[position, head, 1, i : i + BLOCK].to(f32)
+        c, s = cosine[position, i : i + BLOCK], sine[position, i : i + BLOCK]
+        y[position, head, 0, i : i + BLOCK] = (a * c - b * s).to(y.dtype)
+        y[position, head, 1, i : i + BLOCK] = (b * c + a * s).to(y.dtype)
+
+
+@tesela.kernel
+def transpose(x: Array["T", M, N], y: Array["T", N, M], BLOCK: tesela.constexpr = 64):
+    """y = xᵀ."""
+    m, n = tesela.grid(tesela.ceildiv(M, BLOCK), tesela.ceildiv(N, BLOCK))
+    m, n = m * BLOCK, n * BLOCK
+    y[n : n + BLOCK, m : m + BLOCK] = x[m : m + BLOCK, n : n + BLOCK].T

@@ -1,0 +1,47 @@
+"""Matrix products: with bias and activation, and batched."""
+
+from __future__ import annotations
+
+import tesela
+from tesela import Array, f32
+from tesela.kernels.elementwise import identity
+
+M, N, K, BATCH = tesela.dims("M N K BATCH")
+
+
+@tesela.kernel
+def linear(
+    A: Array["T", M, K],
+    W: Array["T", N, K],
+    bias: Array["T", N],
+    C: Array["T", M, N],
+    ACTIVATION: tesela.constexpr = identity,
+    BM: tesela.constexpr = 128,
+    BN: tesela.constexpr = 128,
+    BK: tesela.constexpr = 64,
+):
+    """C = ACTIVATION(A·Wᵀ + bias): sums, bias and activation in f32, rounded once."""
+    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    m, n = bm * BM, bn * BN
+    acc = tesela.zeros((BM, BN), f32)
+    for k in tesela.range(0, K, BK):
+        acc += A[m : m + BM, k : k + BK] @ W[n : n + BN, k : k + BK].T
+    C[m : m + BM, n : n + BN] = ACTIVATION(acc + bias[n : n + BN].to(f32)).to(C.dtype)
+
+
+@tesela.kernel
+def batched_gemm(
+    A: Array["T", BATCH, M, K],
+    B: Array["T", BATCH, K, N],
+    C: Array[f32, BATCH, M, N],
+    BM: tesela.constexpr = 128,
+    BN: tesela.constexpr = 128,
+    BK: tesela.constexpr = 64,
+):
+    """C[i] = A[i]·B[i]."""
+    bm, bn, i = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN), BATCH)
+    m, n = bm * BM, bn * BN
+    acc = tesela.zeros((BM, BN), f32)
+    for k in tesela.range(0, K, BK):
+        acc += A[i, m : m + BM, k : k + BK] @ B[i, k : k + BK, n : n + BN]
+    C[i, m : m + BM, n : n + BN] = acc

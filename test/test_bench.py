@@ -1,0 +1,176 @@
+"""bench/: the measuring method over a stand-in clock, tables from results, compile times, and the runner of checks on a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tesela.runtime.assemble import find_ptxas
+
+BENCH = Path(__file__).parent.parent / "bench"
+
+
+@pytest.fixture(autouse=True)
+def bench_on_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+
+
+def load(name):
+    return importlib.import_module(name)
+
+
+class Clock:
+    """A timer whose systems take the milliseconds that their name says, slower by a tenth in each further turn."""
+
+    def __init__(self):
+        self.log: list[tuple] = []
+        self.turns: dict[str, int] = {}
+
+    def rest(self, seconds):
+        self.log.append(("rest", seconds))
+
+    def prepare(self, system, count, graph):
+        def timed():
+            self.log.append((system.name, count, graph))
+            system.run(0)
+            if count == 1:
+                return float(system.name)
+            self.turns[system.name] = self.turns.get(system.name, 0) + 1
+            return count * float(system.name) * (1 + 0.1 * self.turns[system.name])
+
+        return timed
+
+
+def test_systems_take_turns_with_rests():
+    rounds = load("rounds")
+    clock = Clock()
+    case = rounds.Case("c", [rounds.System(name, lambda stream: None) for name in ("2.0", "0.05")], flops=4e9, nbytes=1e9, graph=True)
+    row = rounds.measure(case, clock, rounds=3, rest=0.5)
+    turns = clock.log[-3 * 2 * 3 :]
+    assert [entry[0] for entry in turns if entry[0] != "rest" and entry[1] > 1] == ["2.0", "0.05", "2.0", "0.05", "2.0", "0.05"]
+    assert turns[:3] == [("rest", 0.5), ("2.0", 1, False), ("2.0", 10, True)]
+    assert turns[3:6] == [("rest", 0.5), ("0.05", 1, False), ("0.05", 40, True)], "short launches come 40 at a time"
+    assert row.systems["2.0"].samples == pytest.approx((2.4, 2.6, 2.8))
+    data = row.to_json()["systems"]["2.0"]
+    assert data["ms"] == pytest.approx(2.6)
+    assert data["tflops"] == pytest.approx(4e9 / 2.6e-3 / 1e12)
+    assert data["gbps"] == pytest.approx(1e9 / 2.6e-3 / 1e9)
+    assert data["spread"] == pytest.approx(0.2 / 2.6, abs=1e-4)
+
+
+def test_the_order_rotates():
+    rotated = load("rounds").rotated
+    orders = [rotated("abc", number) for number in range(6)]
+    assert {order[0] for order in orders} == set("abc") and {order[-1] for order in orders} == set("abc")
+    assert all(sorted(order) == ["a", "b", "c"] for order in orders)
+    assert rotated([], 3) == []
+
+
+def test_a_system_that_fails_is_reported_and_the_others_go_on():
+    rounds = load("rounds")
+
+    def broken(stream):
+        raise RuntimeError("no such kernel\nmore")
+
+    row = rounds.measure(rounds.Case("c", [rounds.System("1.0", broken), rounds.System("3.0", lambda stream: None)]), Clock(), rounds=2)
+    assert row.failed == {"1.0": "RuntimeError: no such kernel"}
+    assert list(row.systems) == ["3.0"]
+
+
+def results(rounds, tmp_path):
+    found = rounds.Results("gemm")
+    found.add(rounds.Row("8192", {"ours": rounds.Measured((1.0, 1.5, 2.0)), "cuBLAS": rounds.Measured((3.0,))}, flops=3e12))
+    found.add(rounds.Row("16", {"cuBLAS": rounds.Measured((0.004,))}, flops=1e9, failed={"ours": "TeselaError: no"}))
+    found.write(tmp_path / "results" / "gemm.json")
+    return found
+
+
+def test_results_hold_what_figures_depend_on(tmp_path):
+    rounds = load("rounds")
+    results(rounds, tmp_path)
+    data = json.loads((tmp_path / "results" / "gemm.json").read_text())
+    assert data["benchmark"] == "gemm" and data["versions"]["numpy"] and len(data["date"]) == 10
+    assert data["rows"][0]["systems"]["ours"]["samples"] == [1.0, 1.5, 2.0]
+    assert data["rows"][1]["failed"] == {"ours": "TeselaError: no"}
+
+
+def test_tables_in_documents(tmp_path, capsys):
+    rounds, tables = load("rounds"), load("tables")
+    results(rounds, tmp_path)
+    document = tmp_path / "README.md"
+    document.write_text("# Speed\n<!-- bench results/gemm.json tflops/cuBLAS -->\nold\n<!-- end bench -->\nend\n")
+    assert tables.main([str(document), "--check"]) == 1
+    assert "tables are not what the results say" in capsys.readouterr().err
+    assert tables.main([str(document)]) == 0
+    lines = document.read_text().split("\n")
+    assert lines[2:6] == [
+        "| TFLOP/s | ours | cuBLAS |",
+        "|---|---|---|",
+        "| 8192 | **2000** (2.00×) | 1000 |",
+        "| 16 | failed | 250 |",
+    ]
+    assert lines[-3:] == ["<!-- end bench -->", "end", ""]
+    assert tables.main([str(document), "--check"]) == 0
+    with pytest.raises(ValueError, match="cannot show 'km'"):
+        tables.table(json.loads((tmp_path / "results" / "gemm.json").read_text()), "km")
+
+
+def test_compile_times_have_all_parts():
+    module = load("compile_time")
+    from tesela.lowering.pipeline import PIPELINE
+
+    times = module.medians("add", "sm_80", 1)
+    assert list(times) == ["trace", "specialize", "clone", *PIPELINE, "emit", "total", *(["assemble"] if find_ptxas() else [])]
+    assert times["total"] >= sum(ms for part, ms in times.items() if part not in ("total", "assemble")) * 0.99
+    assert all(ms >= 0 for ms in times.values())
+
+
+FAKE_CHILD = """
+import json, os, sys, time
+for line in sys.stdin:
+    check = json.loads(line)
+    n = check["shape"][0]
+    if n == 1: time.sleep(60)
+    if n == 2: os._exit(9)
+    print("a library's banner")
+    print(json.dumps({"status": "error" if n == 3 else "ok", "message": "CUDA", "pid": os.getpid()}), flush=True)
+"""
+
+
+def test_checks_survive_hangs_and_deaths(tmp_path, monkeypatch):
+    module = load("gpu_check")
+    fake = tmp_path / "fake_child.py"
+    fake.write_text(FAKE_CHILD)
+    monkeypatch.setattr(module, "__file__", str(fake))
+    runner = module.Runner(limit=0.5, start_limit=2.0)
+    outcomes = [runner.run(module.Check("add", "sm_80", (n,))) for n in (0, 0, 1, 0, 2, 0, 3, 0)]
+    runner.stop()
+    assert [outcome["status"] for outcome in outcomes] == ["ok", "ok", "timeout", "ok", "died", "ok", "error", "ok"]
+    pids = [outcome.get("pid") for outcome in outcomes]
+    assert pids[0] == pids[1] and len({pids[0], pids[3], pids[5], pids[7]}) == 4
+
+
+def test_checks_cover_both_targets_and_all_small_gemms():
+    module = load("gpu_check")
+    every = list(module.checks(quick=False))
+    assert len(set(every)) == len(every)
+    gemms = {(check.target, check.shape) for check in every if check.kernel == "gemm" and check.form == "torch" and check.source == "mlir"}
+    assert sum(1 for _, shape in gemms if max(shape) <= 300 and set(shape) <= set(module.SMALL)) == 2 * 216
+    assert {("sm_90a", (8192, 8192, 8192)), ("sm_80", (8192, 8192, 8192))} <= gemms
+    assert set(module.checks(quick=True)) != set(every)
+
+
+def test_scripts_state_their_usage():
+    for name in ("tables", "compile_time", "gpu_check"):
+        with pytest.raises(SystemExit) as caught:
+            load(name).main(["--help"])
+        assert caught.value.code == 0
+
+
+def teardown_module():
+    for name in ("rounds", "tables", "compile_time", "gpu_check"):
+        sys.modules.pop(name, None)

@@ -1,0 +1,268 @@
+"""Error bounds: what any machine that follows docs/numbers.md may answer lies inside, and what is determined stays determined."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tesela.dialects import tile
+from tesela.dialects.diagnostics import TeselaError
+from tesela.dialects.parsing import parse_module
+from tesela.simulator import tile_arithmetic as ta
+from tesela.simulator.bounds import (
+    BoundedSemantics,
+    Interval,
+    allowed_results,
+    check_results,
+    interval,
+    is_anything,
+    mismatches,
+    parts,
+)
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+DTYPES = {
+    "f16": ta.F16,
+    "bf16": ta.BF16,
+    "f32": ta.F32,
+    "f64": ta.F64,
+    "i32": np.dtype(np.int32),
+    "i8": np.dtype(np.int8),
+}
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+ONE_LINE = """
+tile.kernel @k({arguments}) grid(%i = 1) {{
+  {line}
+}}"""
+
+
+def meaning_of(line: str, types: dict[str, str]):
+    """The bounded function of the operation in `line`, whose operands are the arguments named in `types`."""
+    arguments = ", ".join(f"%{name}: {kind}" for name, kind in types.items())
+    module = parse_module(ONE_LINE.format(arguments=arguments, line=line))
+    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    return BoundedSemantics().meaning(kernel.body.block.first_op)
+
+
+def random_interval(rng: np.random.Generator, kind: str, count: int, scale: float) -> Interval:
+    """Intervals of all widths, some of none, some round zero."""
+    dtype = DTYPES[kind]
+    middle = rng.standard_normal(count) * scale
+    width = np.abs(rng.standard_normal(count)) * 10.0 ** rng.integers(-4, 1, count) * (rng.random(count) < 0.8)
+    if not ta.is_float(dtype):
+        low, high = (np.clip(np.round(middle + sign * width * 3), -120, 120).astype(dtype) for sign in (-1, 1))
+    else:
+        low, high = (middle - width).astype(dtype), (middle + width).astype(dtype)
+    value = sample(rng, Interval(low, low, high))
+    return Interval(value, low, high)
+
+
+def sample(rng: np.random.Generator, x: Interval) -> np.ndarray:
+    """Some value inside, in its type."""
+    low, high = x.low.astype(float), x.high.astype(float)
+    inside = np.clip((low + rng.random(low.shape) * (high - low)), low, high)
+    if not ta.is_float(x.dtype):
+        inside = np.round(inside)
+    return np.clip(inside.astype(x.dtype).astype(float), low, high).astype(x.dtype)
+
+
+ELEMENTWISE = [
+    *(f"arith.{op}f %a, %b : {{t}}" for op in ("add", "sub", "mul", "div", "maximum", "minimum", "maxnum", "minnum")),
+    *(f"math.{op} %a : {{t}}" for op in ("absf", "ceil", "floor", "sqrt")),
+    "arith.negf %a : {t}",
+    "math.fma %a, %b, %c : {t}",
+    *(f"tile.cmp {p} %a, %b : {{t}} -> {{i1}}" for p in ("olt", "ule", "oeq", "une", "oge", "ugt")),
+]
+APPROXIMATED = [f"math.{op} %a : {{t}}" for op in ("exp", "exp2", "log", "log2", "rsqrt", "tanh", "sin", "cos")]
+CASTS = [f"tile.cast %a : {{t}} -> tensor<400x{kind}>" for kind in ("f16", "bf16", "f32", "f64", "i8", "i32")]
+INTEGERS = [
+    *(
+        f"arith.{op} %a, %b : {{t}}"
+        for op in ("addi", "subi", "muli", "maxsi", "minsi", "andi", "ori", "xori", "maxui", "shli")
+    ),
+    "math.absi %a : {t}",
+    *(f"tile.cmp {p} %a, %b : {{t}} -> {{i1}}" for p in ("slt", "sge", "eq", "ne")),
+]
+
+
+def check_soundness(line: str, kind: str, shape: str = "400", seed: int = 0, scale: float = 3.0) -> float:
+    """Functions of samples lie inside the interval's image; gives the share of results that are not anything."""
+    rng = np.random.default_rng(seed)
+    t, i1 = f"tensor<{shape}x{kind}>", f"tensor<{shape}xi1>"
+    dims = [int(d) for d in shape.split("x")]
+    function = meaning_of(f"%r = {line.format(t=t, i1=i1)}", dict.fromkeys("abc", t))
+    operands = [random_interval(rng, kind, math.prod(dims), scale) for name in "abc" if f"%{name}" in line]
+    operands = [Interval(*(part.reshape(dims) for part in x.parts)) for x in operands]
+    image = function(*operands)
+    image = image if isinstance(image, Interval) else Interval(image, image, image)
+    assert len(mismatches(image.value, image)) == 0
+    for _ in range(20):
+        found = function(*(sample(rng, x) for x in operands))
+        wrong = mismatches(parts(found)[0], image)
+        assert len(wrong) == 0, (wrong[0], [x.parts for x in operands])
+    return 1 - float(np.mean(is_anything(image)))
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("line", [*ELEMENTWISE, *CASTS])
+def test_float_operations_are_sound(line, kind):
+    assert check_soundness(line, kind) > 0.2
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("line", APPROXIMATED)
+def test_approximated_functions_are_sound(line, kind):
+    assert check_soundness(line, kind) > 0.2
+    check_soundness(line, kind, scale=60.0, seed=1)
+
+
+@pytest.mark.parametrize("kind", ["i8", "i32"])
+@pytest.mark.parametrize("line", INTEGERS)
+def test_integer_operations_are_sound(line, kind):
+    check_soundness(line, kind)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32", "f64", "i32"])
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "argmax", "argmin"])
+def test_reductions_are_sound(op, kind):
+    element = "i32" if op.startswith("arg") else kind
+    check_soundness(f"tile.reduce {op} %a axis 1 : {{t}} -> tensor<20x{element}>", kind, "20x20")
+
+
+@pytest.mark.parametrize("kind, acc", [("f16", "f32"), ("bf16", "f32"), ("f32", "f32"), ("f64", "f64"), ("i8", "i32")])
+def test_dots_are_sound(kind, acc):
+    rng = np.random.default_rng(0)
+    line = f"%r = tile.dot %a, %b, %c : tensor<4x6x{kind}>, tensor<6x5x{kind}> -> tensor<4x5x{acc}>"
+    function = meaning_of(line, {"a": f"tensor<4x6x{kind}>", "b": f"tensor<6x5x{kind}>", "c": f"tensor<4x5x{acc}>"})
+    operands = [
+        random_interval(rng, element, n * m, 2.0) for element, n, m in [(kind, 4, 6), (kind, 6, 5), (acc, 4, 5)]
+    ]
+    shapes = [(4, 6), (6, 5), (4, 5)]
+    operands = [Interval(*(part.reshape(shape) for part in x.parts)) for x, shape in zip(operands, shapes)]
+    image = function(*operands)
+    for _ in range(50):
+        assert len(mismatches(parts(function(*(sample(rng, x) for x in operands)))[0], image)) == 0
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32"])
+def test_sums_in_any_order_lie_inside(kind):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(300).astype(DTYPES[kind])
+    image = meaning_of(f"%r = tile.reduce sum %a axis 0 : tensor<300x{kind}> -> {kind}", {"a": f"tensor<300x{kind}>"})(
+        x
+    )
+    image = image if isinstance(image, Interval) else Interval(image, image, image)
+    for _ in range(50):
+        total = np.float32(0)
+        for element in rng.permutation(x):
+            total = np.float32(total + np.float32(element))
+        assert len(mismatches(np.asarray(total).astype(x.dtype), image)) == 0
+    assert float(image.high) - float(image.low) < 0.01 * max(1, abs(float(image.value)))
+
+
+@pytest.mark.parametrize(
+    "op, kind, values",
+    [
+        ("sum", "f32", np.arange(-40, 90)),
+        ("sum", "bf16", np.arange(-40, 90) / 8),
+        ("sum", "f32", [np.inf, 1, 2.5]),
+        ("sum", "f32", [np.inf, -np.inf]),
+        ("sum", "f16", [np.nan, 1]),
+        ("prod", "f32", [2, 3, 4, -5, 7]),
+        ("prod", "f16", [0.0, 3, 2.5]),
+        ("max", "f32", np.linspace(0, 1, 9)),
+        ("argmin", "f32", np.linspace(0, 1, 9)),
+        ("sum", "i32", [1, 2, 3]),
+    ],
+)
+def test_what_no_order_changes_is_exact(op, kind, values):
+    x = np.asarray(values).astype(DTYPES[kind])
+    result = "i32" if op == "argmin" else kind
+    line = f"%r = tile.reduce {op} %a axis 0 : tensor<{len(x)}x{kind}> -> {result}"
+    assert not isinstance(meaning_of(line, {"a": f"tensor<{len(x)}x{kind}>"})(x), Interval)
+
+
+def test_a_dot_of_small_integers_is_exact_and_one_of_fractions_is_not():
+    rng = np.random.default_rng(0)
+    line = "%r = tile.dot %a, %b, %c : tensor<4x64xbf16>, tensor<64x4xbf16> -> tensor<4x4xf32>"
+    function = meaning_of(line, {"a": "tensor<4x64xbf16>", "b": "tensor<64x4xbf16>", "c": "tensor<4x4xf32>"})
+    zero = np.zeros((4, 4), np.float32)
+    small = [rng.integers(-8, 8, shape).astype(ta.BF16) for shape in ((4, 64), (64, 4))]
+    assert not isinstance(function(*small, zero), Interval)
+    other = [rng.standard_normal(shape).astype(ta.BF16) for shape in ((4, 64), (64, 4))]
+    image = function(*other, zero)
+    assert isinstance(image, Interval) and float(np.max(image.high - image.low)) < 1e-2
+
+
+def test_anything_passes_through_and_is_not_lost():
+    x = interval(np.ones(3, np.float32), np.ones(3, np.float32), np.ones(3, np.float32), np.array([True, False, False]))
+    types = dict.fromkeys("ab", "tensor<3xf32>")
+    for line in ("arith.maximumf %a, %b", "arith.mulf %a, %b", "arith.maxnumf %a, %b"):
+        out = meaning_of(f"%r = {line} : tensor<3xf32>", types)(x, np.zeros(3, np.float32))
+        assert is_anything(out).tolist() == [True, False, False]
+    out = meaning_of("%r = math.exp %a : tensor<3xf32>", types)(x)
+    assert is_anything(out).tolist() == [True, False, False]
+
+
+def test_uncertain_conditions_and_divisors_are_undecided():
+    text = """
+tile.kernel @k(%x: memref<?xf32> [N]) grid(%i = 1) {
+  %zero = arith.constant 0 : index
+  %v = tile.load %x[%zero] : memref<?xf32> -> tensor<64xf32>
+  %s = tile.reduce sum %v axis 0 : tensor<64xf32> -> f32
+  %p = tile.cmp ogt %s, %s : f32 -> i1
+  scf.if %p {
+    tile.store %v, %x[%zero] : tensor<64xf32>, memref<?xf32>
+  }
+}"""
+    x = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    with pytest.raises(TeselaError, match=r"<string>:7:3: error: what the program does here depends on a value"):
+        allowed_results(parse_module(text), {"x": x})
+    allowed_results(parse_module(text), {"x": np.arange(64, dtype=np.float32)})  # an exact sum decides
+
+
+def test_a_whole_program_and_the_message_for_a_wrong_answer():
+    module = parse_module((EXAMPLES / "softmax.mlir").read_text())
+    x = np.random.default_rng(0).standard_normal((3, 1500)).astype(np.float32)
+    arrays = {"x": x, "y": np.zeros_like(x)}
+    allowed = allowed_results(module, arrays)
+    e = np.exp(x.astype(float) - x.max(1, keepdims=True))
+    other = (e / e.sum(1, keepdims=True)).astype(np.float32)
+    check_results({"y": other}, allowed)
+    width = (allowed["y"].high - allowed["y"].low) / other
+    assert 0 < width.max() < 1e-3
+    other[1, 2] *= 1.01
+    with pytest.raises(
+        TeselaError,
+        match=r"array 'y': 1 of 4500 elements are wrong; the first, \[1, 2\], is .*, not .* \(from .* to .*\)",
+    ):
+        check_results({"y": other}, allowed)
+
+
+def test_a_block_reads_its_uncertain_results_back():
+    text = """
+tile.kernel @k(%x: memref<?xf32> [N], %y: memref<?xf32> [N]) grid(%i = 1) {
+  %zero = arith.constant 0 : index
+  %v = tile.load %x[%zero] : memref<?xf32> -> tensor<8xf32>
+  %e = math.exp %v : tensor<8xf32>
+  tile.store %e, %y[%zero] : tensor<8xf32>, memref<?xf32>
+  %w = tile.load %y[%zero] : memref<?xf32> -> tensor<8xf32>
+  %d = arith.subf %w, %e : tensor<8xf32>
+  tile.store %d, %y[%zero] : tensor<8xf32>, memref<?xf32>
+}"""
+    arrays = {"x": np.linspace(0, 1, 8).astype(np.float32), "y": np.zeros(8, np.float32)}
+    allowed = allowed_results(parse_module(text), arrays)["y"]
+    assert np.all(allowed.low <= 0) and np.all(allowed.high >= 0) and np.any(allowed.high > 1e-8)
+
+
+def test_bf16_results_are_bounded_in_bf16():
+    x = np.linspace(-3, 3, 50).astype(ml_dtypes.bfloat16)
+    image = meaning_of("%r = math.tanh %a : tensor<50xbf16>", {"a": "tensor<50xbf16>"})(x)
+    assert isinstance(image, Interval) and image.dtype == ta.BF16
+    steps = image.high.view(np.int16).astype(int) - image.low.view(np.int16).astype(int)
+    assert np.abs(steps).max() <= 2

@@ -1,0 +1,171 @@
+"""The kernels of `tesela.kernels` against NumPy: by the block interpreter over awkward sizes, and compiled, on the default device."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tesela
+from tesela import bf16, f16, f32
+from tesela.dialects.verify import verify_module
+from tesela.kernels import attention, elementwise, matrices, rows
+from tesela.simulator.blocks import run_kernel
+
+TYPES = {f32: np.float32, f16: np.float16, bf16: ml_dtypes.bfloat16}
+EPSILON = {f32: 2.0**-23, f16: 2.0**-10, bf16: 2.0**-7}
+"""The spacing of numbers at 1; a result rounded once is off by half of it."""
+
+
+def random(*shape, T=f32, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(TYPES[T])
+
+
+def run(kernel, arrays, scalars=None, **constants):
+    module = kernel.trace(**constants)
+    verify_module(module)
+    run_kernel(module, arrays, scalars)
+
+
+def close(found, exact, T, factor=2.0):
+    """Whether results of type T are the exact ones, but for rounding."""
+    np.testing.assert_allclose(found.astype(np.float64), exact, rtol=factor * EPSILON[T], atol=factor * EPSILON[T])
+
+
+def exact(array):
+    return array.astype(np.float64)
+
+
+@pytest.mark.parametrize("T", TYPES)
+@pytest.mark.parametrize("n", [0, 1, 63, 200])
+def test_add(T, n):
+    x, y = random(n, T=T), random(n, T=T, seed=1)
+    z = np.zeros_like(x)
+    run(elementwise.add, {"x": x, "y": y, "z": z}, T=T, BLOCK=64)
+    np.testing.assert_array_equal(z, x + y)
+
+
+@pytest.mark.parametrize("T", TYPES)
+@pytest.mark.parametrize("activation", ["silu", "gelu", "relu", "sigmoid"])
+def test_gated(T, activation):
+    gate, up = random(3, 70, T=T), random(3, 70, T=T, seed=1)
+    y = np.zeros_like(gate)
+    run(elementwise.gated, {"gate": gate, "up": up, "y": y}, T=T, ACTIVATION=getattr(elementwise, activation), BLOCK=64)
+    close(y, ACTIVATIONS[activation](exact(gate)) * exact(up), T, 8)
+
+
+ACTIVATIONS = {
+    "identity": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+}
+
+
+@pytest.mark.parametrize("half", [16, 40])
+def test_rotary(half):
+    x = random(5, 2, 2, half)
+    angles = np.arange(5)[:, None] * 100.0 ** (-np.arange(half) / half)
+    cosine, sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    y = np.zeros_like(x)
+    run(elementwise.rotary, {"x": x, "cosine": cosine, "sine": sine, "y": y}, T=f32, BLOCK=32)
+    turned = (x[:, :, 0] + 1j * x[:, :, 1]) * (cosine + 1j * sine)[:, None]
+    close(y, np.stack([turned.real, turned.imag], axis=2), f32, 4)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (16, 16), (17, 33)])
+def test_transpose(shape):
+    x = random(*shape, T=bf16)
+    y = np.zeros(shape[::-1], TYPES[bf16])
+    run(elementwise.transpose, {"x": x, "y": y}, T=bf16, BLOCK=16)
+    np.testing.assert_array_equal(y, x.T)
+
+
+@pytest.mark.parametrize("T", TYPES)
+@pytest.mark.parametrize("n", [1, 64, 150])
+def test_softmax(T, n):
+    x = random(4, n, T=T) * TYPES[T](3)
+    x[1] = -np.inf
+    x[2, : n // 2] = -np.inf
+    y = np.full_like(x, np.nan)
+    run(rows.softmax, {"x": x, "y": y}, T=T, BLOCK=64)
+    assert not y[1].any()
+    e = np.exp(exact(np.delete(x, 1, 0)))
+    close(np.delete(y, 1, 0), e / e.sum(1, keepdims=True), T, 4)
+
+
+@pytest.mark.parametrize("T", TYPES)
+@pytest.mark.parametrize("n", [1, 63, 64, 150])
+def test_layer_norm(T, n):
+    x = random(3, n, T=T) + TYPES[T](20)
+    weight, bias = random(n, T=T, seed=1), random(n, T=T, seed=2)
+    y = np.zeros_like(x)
+    run(rows.layer_norm, {"x": x, "weight": weight, "bias": bias, "y": y}, T=T, BLOCK=64)
+    centred = exact(x) - exact(x).mean(1, keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+    close(y, normal * exact(weight) + exact(bias), T, 64 if T is f32 else 4)
+
+
+@pytest.mark.parametrize("T", TYPES)
+@pytest.mark.parametrize("n", [1, 64, 150])
+def test_rms_norm(T, n):
+    x, residual, weight = random(3, n, T=T), random(3, n, T=T, seed=1), random(n, T=T, seed=2)
+    y, total = np.zeros_like(x), np.zeros_like(x)
+    run(rows.rms_norm, {"x": x, "residual": residual, "weight": weight, "y": y, "total": total}, T=T, BLOCK=64)
+    np.testing.assert_array_equal(total, (x.astype(np.float32) + residual.astype(np.float32)).astype(TYPES[T]))
+    close(y, exact(total) / np.sqrt((exact(total) ** 2).mean(1, keepdims=True) + 1e-6) * exact(weight), T, 8)
+
+
+@pytest.mark.parametrize("n", [0, 1, 64, 150])
+def test_row_reductions(n):
+    x = random(5, n)
+    if n > 64:
+        x[0, 100] = x[0, 120] = 9
+        x[1, 70] = np.nan
+        x[2] = -np.inf
+    total, where = np.zeros(5, np.float32), np.zeros(5, np.int32)
+    run(rows.row_argmax, {"x": x, "y": where}, T=f32, BLOCK=64)
+    assert list(where) == ([-1] * 5 if n == 0 else list(x.argmax(1)))
+    finite = np.nan_to_num(x, nan=0, neginf=0)
+    run(rows.row_sum, {"x": finite, "y": total}, T=f32, BLOCK=64)
+    close(total, exact(finite).sum(1), f32, 200)
+
+
+@pytest.mark.parametrize("shape", list(itertools.product((1, 33), (16, 20), (0, 8, 50))))
+@pytest.mark.parametrize("activation", ["identity", "gelu"])
+def test_linear(shape, activation):
+    m, n, k = shape
+    a, w, bias = random(m, k, T=bf16), random(n, k, T=bf16, seed=1), random(n, T=bf16, seed=2)
+    c = np.zeros((m, n), TYPES[bf16])
+    run(matrices.linear, {"A": a, "W": w, "bias": bias, "C": c}, T=bf16, ACTIVATION=getattr(elementwise, activation), BM=16, BN=16, BK=16)
+    close(c, ACTIVATIONS[activation](exact(a) @ exact(w).T + exact(bias)), bf16)
+
+
+def test_batched_gemm():
+    a, b = random(3, 20, 40, T=f16), random(3, 40, 24, T=f16, seed=1)
+    c = np.zeros((3, 20, 24), np.float32)
+    run(matrices.batched_gemm, {"A": a, "B": b, "C": c}, T=f16, BM=16, BN=16, BK=16)
+    np.testing.assert_allclose(c, exact(a) @ exact(b), rtol=1e-5, atol=1e-5)
+
+
+def attention_by_numpy(q, k, v, scale, causal):
+    scores = exact(q) @ exact(k).transpose(0, 2, 1) * scale
+    rows, columns = scores.shape[1:]
+    if causal:
+        scores[:, np.arange(columns)[None, :] > np.arange(rows)[:, None] + columns - rows] = -np.inf
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(axis=2, keepdims=True, initial=-1e30))
+    total = weights.sum(axis=2, keepdims=True)
+    return weights @ exact(v) / np.where(total > 0, total, 1)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("s", "length", "d"), [(1, 1, 16), (20, 20, 16), (33, 50, 12), (20, 7, 16), (5, 0, 16)])
+def test_attention(causal, s, length, d):
+    q, k, v = random(2, s, d, T=f16), random(2, length, d, T=f16, seed=1), random(2, length, d, T=f16, seed=2)
+    out = np.full_like(q, np.nan)
+    arrays = {"q": q, "k": k, "v": v, "out": out}
+    run(attention.attention, arrays, {"scale": 0.3}, T=f16, HEAD=16, CAUSAL=causal, BM=16, BN=16)
+    close(out, attention_by_numpy(q, k, v, 0.3, causal), f16, 4)
