@@ -177,7 +177,7 @@ def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
     )
     rhs = TVLayout(
         (mode(4, m=2), mode(8, n=1), mode(down), mode(along, n=MMA_COLUMNS * columns), spread, mode(copies)),
-        (mode(2, m=1), mode(2, m=8), mode(k // K_STEP, m=K_STEP), mode(columns, n=MMA_COLUMNS), *outer),
+        (mode(2, m=1), mode(2, m=8), mode(columns, n=MMA_COLUMNS), mode(k // K_STEP, m=K_STEP), *outer),
     )
     extents = (MMA_ROWS * rows * down, MMA_COLUMNS * columns * along, k)
     return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents)

@@ -269,7 +269,7 @@ def prepared(array: np.ndarray) -> Call:
 def test_parameters_for_the_simulator():
     call = prepared(np.zeros((200, 96), ml_dtypes.bfloat16)[:, :70])
     tensor_map = TensorMap("bf16", 4096, (70, 200), (192,), (64, 128), (1, 1), 128)
-    assert call.simulator_params([4096, 0], [0, 1]) == [1, tensor_map, 70, 4096]
+    assert call.simulator_params([4096, 1]) == [1, tensor_map, 70, 4096]
 
 
 @pytest.fixture
@@ -283,8 +283,13 @@ def fake_gpu(monkeypatch):
         gpu.memory[address] = storage
         return address
 
-    def launch_(function, grid, threads, shared_bytes, stream, params, cluster=(1, 1, 1)):
-        gpu.launches.append((grid, threads, shared_bytes, stream, function(params)))
+    class Launcher:
+        def __init__(self, function, grid, threads, shared_bytes, params, cluster):
+            self.function, self.params, self.fixed = function, params, (grid, threads, shared_bytes)
+
+        def status(self, stream):
+            gpu.launches.append((*self.fixed, stream, self.function(self.params)))
+            return 0
 
     def encode(tensor_map):
         gpu.encoded.append(tensor_map)
@@ -295,7 +300,7 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(driver, "copy_to_device", lambda to, source, n: ctypes.memmove(to, source, n) and None)
     monkeypatch.setattr(driver, "copy_to_host", lambda to, source, n: ctypes.memmove(to, source, n) and None)
     monkeypatch.setattr(driver, "synchronize", lambda stream=None: None)
-    monkeypatch.setattr(driver, "launch", launch_)
+    monkeypatch.setattr(driver, "Launcher", Launcher)
     monkeypatch.setattr(driver, "encode_tensor_map", encode)
     monkeypatch.setattr(driver, "fill_zeros", lambda address, n: ctypes.memset(address, 0, n) and None)
     monkeypatch.setattr(driver, "current_device", lambda: types.SimpleNamespace(ordinal=0))
@@ -316,9 +321,9 @@ def read_params(sizes):
 def test_parameters_for_a_gpu(fake_gpu):
     call = prepared(np.zeros((200, 96), ml_dtypes.bfloat16))
     function = read_params((1, 128, 8, 8))
-    call.on_gpu(function, [4096, 0], [0, 1], 7)
-    call.on_gpu(function, [4096, 0], [0, 0], 7)
-    call.on_gpu(function, [8192, 0], [0, 1], 7)
+    call.on_gpu(function, [4096, 1], 7)
+    call.on_gpu(function, [4096, 0], 7)
+    call.on_gpu(function, [8192, 1], 7)
     first, second, third = fake_gpu.launches
     assert first[:4] == ((200, 1, 1), 128, 1024, 7)
     assert first[4][0] == [b"\1", b"\1" * 128, struct.pack("<q", 96), struct.pack("<q", 4096)]
@@ -330,7 +335,7 @@ def test_parameters_for_a_gpu(fake_gpu):
 
 def test_the_map_of_an_empty_array_is_one_that_the_driver_takes(fake_gpu):
     call = prepared(np.zeros((200, 0), ml_dtypes.bfloat16))
-    call.on_gpu(read_params((1, 128, 8, 8)), [0, 0], [0, 1], 0)
+    call.on_gpu(read_params((1, 128, 8, 8)), [0, 1], 0)
     (tensor_map,) = fake_gpu.encoded
     assert tensor_map.dims == (1, 1) and tensor_map.strides == (16,) and tensor_map.address in fake_gpu.memory
 
@@ -369,7 +374,7 @@ def test_overlapping_arrays_are_staged_as_one(fake_gpu):
 def test_empty_arrays_are_not_staged(fake_gpu):
     empty = view(np.zeros(0, np.float32))
     staging = Staging(ARGS, [empty, empty, None])
-    assert fake_gpu.memory == {} and staging.addresses == [0, 0, 0]
+    assert fake_gpu.memory == {} and staging.addresses == [0, 0, None]
 
 
 def test_code_for_another_architecture_is_refused(scale):

@@ -177,9 +177,9 @@ def test_grids_that_cannot_be_launched():
 
 def test_overlaps_count_where_one_is_written():
     spans = [(0, 100), (50, 150), (149, 200)]
-    assert overlapping(GEMM.args, spans) == [(1, 2)]
-    assert overlapping(GEMM.args, [(0, 100), None, (100, 200)]) == []
-    assert overlapping(GEMM.args, [(0, 100), (300, 300), (10, 10)]) == []
+    assert overlapping(GEMM, spans) == [(1, 2)]
+    assert overlapping(GEMM, [(0, 100), None, (100, 200)]) == []
+    assert overlapping(GEMM, [(0, 100), (300, 300), (10, 10)]) == []
 
 
 def test_a_promise_of_noalias_is_checked():

@@ -46,7 +46,7 @@ def gemm_contract():
 def facts(contract, *arrays):
     views = [None if array is None else view(array) for array in arrays]
     spans = [None if seen is None else seen.span() for seen in views]
-    return facts_of(contract, views, contract.solve(views), overlapping(contract.args, spans))
+    return facts_of(contract, views, contract.solve(views), overlapping(contract, spans))
 
 
 def test_the_contract_of_an_example():

@@ -28,17 +28,17 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Operation, SSAValue
 
-from ...dialects import async_copy, ptx
+from ...dialects import async_copy, ptx, tile
 from ...dialects.launch_plan import Requirement, TensorMapSpec
 from ...dialects.layout import SharedLayout, TVLayout
-from ...dialects.layout_attrs import SharedLayoutAttr
+from ...dialects.layout_attrs import ConvertOp, SharedLayoutAttr
 from ...dialects.ptx import reg
 from ...passes import dot_rules
 from ...passes.access import extent_divisor
 from ...passes.alloc_shared import slot_bytes
 from .context import Context, lowers
 from .memory import distances, fill_registers, load_registers, plan_access
-from .shared_access import plan_shared, read_tile, write_tile
+from .shared_access import plan_read, plan_shared, write_tile
 
 SIZE = dot_rules.OPERAND_BYTES
 UNROLLED_ZERO_STORES = 16
@@ -414,7 +414,21 @@ def _transpose(ctx: Context, op: async_copy.TransposeOp) -> None:
 @lowers(async_copy.ReadOp)
 def _read(ctx: Context, op: async_copy.ReadOp) -> None:
     buffer = buffer_of(ctx, op.source)
-    ctx.set(op.res, read_tile(ctx, buffer.address, buffer.layout, ctx.layout(op.res)))
+    if _feeds_the_next_dot(op):  # the dot reads step by step, which takes fewer registers
+        ctx.state[op.res] = buffer
+    else:
+        ctx.set(op.res, plan_read(ctx, buffer.address, buffer.layout, ctx.layout(op.res)).emit(ctx))
+
+
+def _feeds_the_next_dot(op: async_copy.ReadOp) -> bool:
+    """Whether the tile's only use is as an operand of a dot, with nothing but reads in between."""
+    uses = list(op.res.uses)
+    if len(uses) != 1 or not isinstance(uses[0].operation, tile.DotOp) or uses[0].index == 2:
+        return False
+    following = op.next_op
+    while isinstance(following, async_copy.ReadOp | async_copy.TransposeOp | ConvertOp):
+        following = following.next_op
+    return following is uses[0].operation
 
 
 @lowers(async_copy.ReleaseOp)

@@ -104,6 +104,7 @@ class Context:
         self.params: dict[str, Param] = {}
         self.requirements: dict[Requirement, None] = {}
         self.notes: dict[str, None] = {}
+        self.min_blocks: int | None = None  # how many blocks a multiprocessor should hold at least; None: as the assembler likes
         self.scratch_base = 0
         self.scratch_bytes = 0
         self.location = kernel.location

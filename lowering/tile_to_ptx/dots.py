@@ -37,6 +37,7 @@ from ...passes import dot_rules
 from ...passes.dot_rules import K_STEP, OPERAND_BYTES, WGMMA_MAX_N, WGMMA_ROWS, DotChoice
 from .channels import buffer_of
 from .context import Context, lowers
+from .shared_access import TileRead, plan_read
 
 DESCRIPTOR_ADDRESS_MASK = 0x3FFFF
 """Addresses of shared memory carry the CTA's rank in its cluster higher up; a descriptor takes 18 bits."""
@@ -54,7 +55,9 @@ def _check_layout(ctx: Context, op: tile.DotOp | async_copy.DotOp, what: str, fo
 
 
 def _choice(ctx: Context, op: tile.DotOp | async_copy.DotOp) -> DotChoice:
-    """The op's instruction and layouts, once its operands have the layouts that it wants."""
+    """The op's instruction and layouts, once its operands have the layouts that it wants. With a dot, registers matter more than resident
+    blocks: the assembler spills accumulators for a second block otherwise."""
+    ctx.min_blocks = 1
     choice = dot_rules.dot_requirements(op, ctx.warps, ctx.target)
     _check_layout(ctx, op, "accumulator", ctx.layout(op.acc), choice.acc)
     for what, value, wanted in (("left operand", op.lhs, choice.lhs), ("right operand", op.rhs, choice.rhs)):
@@ -206,23 +209,48 @@ def _dot(ctx: Context, op: tile.DotOp) -> None:
     shape = dot_rules.dot_shape(op)
     kind = _type_name(op.lhs.type.element_type)
     depth = len(shape.batch)
-    lhs = _zero_past_k(ctx, ctx.get(op.lhs), choice.lhs, depth + 1, shape.k)
-    rhs = _zero_past_k(ctx, ctx.get(op.rhs), choice.rhs, depth, shape.k)
+    lhs = _Fragments(ctx, op.lhs, choice.lhs, depth + 1, shape.k)
+    rhs = _Fragments(ctx, op.rhs, choice.rhs, depth, shape.k)
     acc = ctx.get(op.acc)
-    a_at, b_at = _pairs(choice.lhs), _pairs(choice.rhs)
     # The accumulator's values are in fours, one for each tile of 16x8, wherever the tile is.
     tiles = [choice.acc.value_coords(value) for value in range(0, choice.acc.num_values, 4)]
     opcode = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
     for k in range(0, choice.extents[2], K_STEP):
-        a = [a_at[(*at[:-2], at[-2] + m, k + j)] for at in tiles for j in (0, 8) for m in (0, 8)]
-        b = [b_at[(*at[:-2], k + j, at[-1])] for at in tiles for j in (0, 8)]
-        acc = ctx.inst(opcode, [ctx.pick(lhs, a), ctx.pick(rhs, b), acc], [acc.type])
+        a = lhs.step(k, [(*at[:-2], at[-2] + m, k + j) for at in tiles for j in (0, 8) for m in (0, 8)])
+        b = rhs.step(k, [(*at[:-2], k + j, at[-1]) for at in tiles for j in (0, 8)])
+        acc = ctx.inst(opcode, [a, b, acc], [acc.type])
     ctx.set(op.res, acc)
 
 
-def _pairs(layout: TVLayout) -> dict[tuple[int, ...], int]:
-    """The register of each pair of values, by its coordinates relative to the thread's first."""
-    return {layout.value_coords(2 * i): i for i in range(layout.num_values // 2)}
+class _Fragments:
+    """An operand of mma.sync, step of K by step: from registers, or read from its buffer (which holds zeros past K) as it is needed."""
+
+    def __init__(self, ctx: Context, value: SSAValue, layout: TVLayout, k_dim: int, k: int):
+        self.ctx = ctx
+        self.pairs = {layout.value_coords(2 * i): i for i in range(layout.num_values // 2)}  # coordinates -> register
+        self.read: TileRead | None = None
+        if ctx.has(value):
+            self.registers = _zero_past_k(ctx, ctx.get(value), layout, k_dim, k)
+            return
+        buffer = buffer_of(ctx, value)
+        self.read = plan_read(ctx, buffer.address, buffer.layout, layout)
+        self.steps: dict[int, list[int]] = {}
+        for i in range(self.read.count):
+            values = range(i * self.read.values, (i + 1) * self.read.values)
+            for step in {layout.value_coords(value)[k_dim] // K_STEP * K_STEP for value in values}:
+                self.steps.setdefault(step, []).append(i)
+        if self.read.values == 1 or sum(map(len, self.steps.values())) > self.read.count:  # an instruction reads for several steps
+            self.registers = self.read.emit(ctx)
+            self.read = None
+
+    def step(self, k: int, coords: list[tuple[int, ...]]) -> SSAValue:
+        """The registers of the pairs of values at `coords`, all of the step of K that starts at `k`."""
+        if self.read is None:
+            return self.ctx.pick(self.registers, [self.pairs[at] for at in coords])
+        which = self.steps[k]
+        width = self.read.values // 2
+        place = {i * width + j: n * width + j for n, i in enumerate(which) for j in range(width)}
+        return self.ctx.pick(self.read.emit(self.ctx, which), [place[self.pairs[at]] for at in coords])
 
 
 def _zero_past_k(ctx: Context, registers: SSAValue, layout: TVLayout, dim: int, k: int) -> SSAValue:

@@ -99,7 +99,7 @@ def from_int(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue:
 
 
 def convert(
-    ctx: Context, regs: SSAValue, source: Attribute, target: Attribute, n: int, saturate: bool = False, signed: bool = True
+    ctx: Context, regs: SSAValue, source: Attribute, target: Attribute, n: int, saturate: bool = False
 ) -> SSAValue:
     """n values of `source` as `target`, by the rules of numbers.md N28 to N31."""
     if source == target:
@@ -114,10 +114,10 @@ def convert(
             return from_f32(ctx, wide, target, n)
         return _float_to_int(ctx, wide, target, n)
     if is_float(target):
-        return _int_to_float(ctx, to_int(ctx, regs, source, n, signed), target, n)
-    extended = to_int(ctx, regs, source, n, signed)
+        return _int_to_float(ctx, to_int(ctx, regs, source, n), target, n)
+    extended = to_int(ctx, regs, source, n)
     if element_bits(target) == 64 and extended.type.cls == "b32":
-        kinds = "cvt.s64.s32" if signed and element_bits(source) != 1 else "cvt.u64.u32"
+        kinds = "cvt.s64.s32" if element_bits(source) != 1 else "cvt.u64.u32"
         return ctx.inst(kinds, [extended], [reg("b64", n)])
     return from_int(ctx, extended, target, n)
 

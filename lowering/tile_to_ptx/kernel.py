@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StridedLayoutAttr
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StridedLayoutAttr, i64
 from xdsl.ir import Region
 
 from ...dialects import ptx, tile
@@ -85,6 +85,8 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
     result = ptx.KernelOp.make(
         kernel.sym_name.data, target.name, ctx.threads, shared_bytes, _plan(ctx, shared_bytes), Region(entry)
     )
+    if ctx.min_blocks is not None:
+        result.attributes["min_blocks"] = IntegerAttr(ctx.min_blocks, i64)
     result.location = kernel.location
     return result
 

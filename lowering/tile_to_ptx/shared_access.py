@@ -294,26 +294,44 @@ def _product(modes: Sequence[Mode]) -> int:
 # ---- moving tiles ---------------------------------------------------------------------------------------------------
 
 
-def read_tile(ctx: Context, base: SSAValue, shared: SharedLayout, layout: TVLayout) -> SSAValue:
-    """A tile of 16-bit elements from a buffer into registers held in `layout`; zeros past the buffer's extents."""
+@dataclass(frozen=True, slots=True)
+class TileRead:
+    """How a tile of 16-bit elements is read from a buffer: `count` instructions of `values` consecutive values each."""
+
+    access: SharedAccess
+    opcode: str
+    count: int
+    values: int
+
+    def emit(self, ctx: Context, which: Sequence[int] | None = None) -> SSAValue:
+        """The registers of some of the instructions (all by default), in the order given; zeros where an access is outside."""
+        access = self.access
+        chosen = range(self.count) if which is None else which
+        n = len(chosen) * self.values
+        address = access.address
+        if which is not None and address.type.count > 1:
+            address = ctx.pick(address, which)
+        offsets = [access.offsets[i] for i in chosen]
+        kind = reg("b16", n) if self.values == 1 else reg("b32", n // 2)
+        if access.inside is None:
+            result = ctx.inst(self.opcode, [address], [kind], offsets=offsets)
+        else:
+            inside = ctx.pick(access.inside, which) if which is not None and access.inside.type.count > 1 else access.inside
+            zero = ctx.splat(ctx.const(0, kind.cls), kind.count)
+            result = ctx.inst(self.opcode, [address], [kind], offsets=offsets, guard=inside, init=[zero])
+        return ctx.inst("mov.b32", [result], [reg("b32", n // 2)]) if self.values == 1 and n % 2 == 0 else result
+
+
+def plan_read(ctx: Context, base: SSAValue, shared: SharedLayout, layout: TVLayout) -> TileRead:
+    """How a tile is read from the buffer at shared address `base` into registers held in `layout`; zeros past the buffer's extents."""
     n = layout.num_values
     form = matrix_form(layout, shared)
     if form is not None:
         access = plan_shared(ctx, base, shared, 2, form.layout, 1, form.layout.shape())
-        return ctx.inst(form.opcode("ldmatrix"), [access.address], [reg("b32", n // 2)], offsets=access.offsets)
+        return TileRead(access, form.opcode("ldmatrix"), n // (2 * form.count), 2 * form.count)
     vector = _access_vector(layout, shared, shared.shape())
     access = plan_shared(ctx, base, shared, 2, layout, vector, shared.shape())
-    if vector == 1:
-        result = _load(ctx, "ld.shared.b16", access, reg("b16", n))
-        return ctx.inst("mov.b32", [result], [reg("b32", n // 2)]) if n % 2 == 0 else result
-    return _load(ctx, f"ld.shared.{_form(vector)}", access, reg("b32", n // 2))
-
-
-def _load(ctx: Context, opcode: str, access: SharedAccess, kind: object) -> SSAValue:
-    if access.inside is None:
-        return ctx.inst(opcode, [access.address], [kind], offsets=access.offsets)
-    zero = ctx.splat(ctx.const(0, kind.cls), kind.count)
-    return ctx.inst(opcode, [access.address], [kind], offsets=access.offsets, guard=access.inside, init=[zero])
+    return TileRead(access, f"ld.shared.{'b16' if vector == 1 else _form(vector)}", n // vector, vector)
 
 
 def write_tile(
