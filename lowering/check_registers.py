@@ -85,7 +85,7 @@ class _Checker:
         owner = value.owner
         if isinstance(owner, PickOp):
             source = list(self.symbols(owner.source))
-            yield from (source[index] for index in owner.indices.get_values())
+            yield from (source[index] for index in owner.indices.get_values())  # type: ignore[misc]
         elif isinstance(owner, ConcatOp):
             for part in owner.parts:
                 yield from self.symbols(part)
