@@ -42,7 +42,7 @@ from .kernel import InlineFunction, KernelFunction, Parameter
 from .operations import BUILDERS
 from .source import SourceFunction, read_function
 from .subscripts import array_slice, load_slice, store_slice, subscript
-from .types import Array, Dim, DType, i1, index
+from .types import Array, Dim, DType, DTypeVariable, i1, index
 from .values import ATTRIBUTES, ArrayRef, Method, Tracing, Undefined, Value, describe, is_number
 from .words import WORDS, Word
 
@@ -336,6 +336,10 @@ class Tracer:
         """A value of the Python world as one of the kernel's compile-time values."""
         if isinstance(value, bool | int | float | str | DType | Dim | Word | ModuleType | FunctionType) or value is None:
             return value
+        if isinstance(value, DTypeVariable):
+            if value.name not in self.symbols:
+                raise self.error(f"no array of the kernel has the element type {value.name}", at=node)
+            return self.symbols[value.name]
         if isinstance(value, tuple | list):
             return tuple(self._captured(node, item) for item in value)
         if isinstance(value, InlineFunction):

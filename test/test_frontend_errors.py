@@ -4,7 +4,7 @@ Each kernel below is wrong in one place. The line after that place holds a caret
 (after ' -> ') the hint. `define` kernels are wrong in their signature, and fail when they are defined.
 """
 
-# ruff: noqa: B, F, E7
+# ruff: noqa
 from __future__ import annotations
 
 import inspect
@@ -14,7 +14,7 @@ import re
 import numpy as np
 import pytest
 import tesela
-from tesela import Array, TeselaError, bf16, f16, f32, f64, i1, i8, i32, i64, index
+from tesela import Array, TeselaError, bf16, f16, f32, i8, i32, i64, index
 
 M, N, K = tesela.dims("M N K")
 L = tesela.dims("L")

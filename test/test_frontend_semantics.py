@@ -8,6 +8,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+
 import tesela
 from tesela import Array, bf16, f16, f32, f64, i1, i8, i32, i64, index
 from tesela.dialects.parsing import parse_module, print_module
@@ -374,10 +375,8 @@ def nested(out: Array[i64, 3]):
             total += inner
     out[0] = i64(total)
     out[1] = i64(inner)
-    unused = 3
     for i in tesela.range(2, 2):
         total = i
-        unused = i
     out[2] = i64(total)
 
 
@@ -516,7 +515,7 @@ def test_helpers_and_captured_constants():
 
 def make_scale(factor):
     @tesela.kernel
-    def scale(x: Array[f32, "N"], y: Array[f32, "N"]):
+    def scale(x: Array[f32, N], y: Array[f32, N]):
         assert factor > 0, "the factor must be positive"
         y[0:8] = x[0:8] * factor
 
@@ -531,8 +530,9 @@ def test_closures():
         np.testing.assert_array_equal(y, x * np.float32(factor))
 
 
+# Names as text, which linters take for forward references.
 @tesela.kernel
-def generic(x: Array["T", "N"], y: Array["T", "N"], alpha: f32, n: i32, power: tesela.constexpr = 2):
+def generic(x: Array["T", "N"], y: Array["T", "N"], alpha: f32, n: i32, power: tesela.constexpr = 2):  # noqa: F821, UP037
     i = tesela.grid(N // 4) * 4
     wide = x[i : i + 4].to(f32) ** power * alpha
     if i < n:
