@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dialects.diagnostics import Location, TeselaError
 from ..dialects.dim_expr import DimExprError
-from .source import SourceFunction, read_function
+from .source import Capture, SourceFunction
 from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
 
 if TYPE_CHECKING:
@@ -71,11 +71,12 @@ class KernelFunction:
                 p.annotation.dtype for p in self.arguments if isinstance(p.annotation, Array) and isinstance(p.annotation.dtype, str)
             )
         )
-        self._kernels: dict[tuple[Any, ...], Kernel] = {}
+        self._kernels: dict[tuple[Any, ...], tuple[tuple[Capture, ...], Kernel]] = {}
         self._lock = threading.Lock()
-        clash = next((name for name in self.type_variables if any(p.name == name for p in self.params)), None)
-        if clash is not None:
-            raise _signature_error(function, clash, f"{clash} is a parameter and a type variable", "rename one")
+        dims = {name for p in self.arguments if isinstance(p.annotation, Array) for e in p.annotation.shape for name in e.symbols()}
+        for name in (p.name for p in self.params if p.name in dims or p.name in self.type_variables):
+            what = "a dimension" if name in dims else "a type variable"
+            raise _signature_error(function, name, f"{name} is a parameter and {what}", "rename one")
 
     def __repr__(self) -> str:
         return f"<tesela.kernel {self.__qualname__}>"
@@ -116,7 +117,7 @@ class KernelFunction:
         """
         from .trace import trace_kernel
 
-        return trace_kernel(self.source, self.params, self.bind(values))
+        return trace_kernel(self.source, self.params, self.bind(values))[0]
 
     def ir(self, level: str = "tile", **values: Any) -> str:
         """The program's text at a level, 'tile', 'async', 'layout' or 'ptx-ir'; compile-time values as for `trace`."""
@@ -155,6 +156,9 @@ class KernelFunction:
                 values[name] = kwargs.pop(name)
         if self.type_variables:
             values |= self._types_of(args, kwargs)
+        for param in self.arguments[len(args) :]:
+            if param.default is not REQUIRED:
+                kwargs.setdefault(param.name, param.default)
         return self._kernel(self.bind(values), target)(*args, device=device, stream=stream, **kwargs)
 
     def _types_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, DType]:
@@ -181,21 +185,22 @@ class KernelFunction:
     def _kernel(self, bound: dict[str, Any], target: str | None) -> Kernel:
         # Values that are equal but of different types (1, 1.0, True) make different programs.
         key = (target, *((type(value), value) for value in bound.values()))
-        if (found := self._kernels.get(key)) is not None:
-            return found
+        found = self._kernels.get(key)
+        if found is not None and all(capture.is_current for capture in found[0]):
+            return found[1]
         from ..runtime.compile import compile as compile_module
         from .trace import trace_kernel
 
         with self._lock:
-            if key not in self._kernels:
-                module = trace_kernel(self.source, self.params, bound)
-                self._kernels[key] = compile_module(module, target)
-            return self._kernels[key]
+            if self._kernels.get(key) is found:  # no other thread has been here
+                module, captures = trace_kernel(self.source, self.params, bound)
+                self._kernels[key] = captures, compile_module(module, target)
+            return self._kernels[key][1]
 
     @property
     def source(self) -> SourceFunction:
         """The function's source; TeselaError where it cannot be read."""
-        return read_function(self.function)
+        return SourceFunction(self.function)
 
     def error(self, parameter: str | None, message: str, hint: str | None = None) -> TeselaError:
         """An error about a parameter of the signature, or (None) about the kernel as a whole."""
@@ -284,7 +289,7 @@ def _signature_error(function: FunctionType, parameter: str | None, message: str
     code = function.__code__
     place = Location(code.co_filename, code.co_firstlineno, 1)
     try:
-        source = read_function(function)
+        source = SourceFunction(function)
     except TeselaError:
         return TeselaError.at(place, message, hint)
     nodes = {arg.arg: arg for arg in ast.walk(source.tree.args) if isinstance(arg, ast.arg)}

@@ -291,6 +291,35 @@ def test_calls_compile_once_for_each_set_of_compile_time_values():
     assert len(scaled._kernels) == 3
 
 
+FACTOR, TABLE = 2.0, [1.0, 2.0]
+
+
+def add_constant(v):
+    return v + 1.0
+
+
+@tesela.kernel
+def captures(x: Array[f32, N], y: Array[f32, N], scale: f32 = 3.0):
+    y[0:4] = add_constant(x[0:4]) * FACTOR * scale + TABLE[1]
+
+
+def test_a_changed_capture_compiles_anew(monkeypatch):
+    numpy = pytest.importorskip("numpy")
+    x = numpy.arange(4, dtype=numpy.float32)
+    assert (captures(x, device="sim") == (x + 1) * 6 + 2).all()
+    first = captures.compile()
+    assert captures.compile() is first
+    monkeypatch.setitem(globals(), "FACTOR", 5.0)
+    assert captures.compile() is not first
+    assert (captures(x, scale=1.0, device="sim") == (x + 1) * 5 + 2).all()
+    TABLE[1] = 4.0
+    assert (captures(x, scale=1.0, device="sim") == (x + 1) * 5 + 4).all()
+    TABLE[1] = 2.0
+    monkeypatch.setitem(globals(), "add_constant", lambda v: v)
+    with pytest.raises(tesela.TeselaError):
+        captures(x, device="sim")
+
+
 def test_calls_that_do_not_fit_the_signature():
     numpy = pytest.importorskip("numpy")
     x = numpy.zeros(4, numpy.float32)
