@@ -288,7 +288,17 @@ def test_calls_compile_once_for_each_set_of_compile_time_values():
     assert scaled(half, factor=2.0, device="sim").dtype == numpy.float16
     assert scaled.compile(T=f32) is scaled.compile(T=f32, BLOCK=64)
     assert scaled.compile(T=f32, BLOCK=32) is not scaled.compile(T=f32)
-    assert len(scaled._kernels) == 3
+    assert scaled.compile(T=f32, BLOCK=32) is scaled.compile(T=f32, BLOCK=32)
+
+
+@tesela.kernel
+def filled(x: Array[f32, N], value: tesela.constexpr):
+    x[0:4] = tesela.full((4,), value[0], f32)
+
+
+def test_compile_time_values_are_told_apart():
+    values = [(1,), (1.0,), (0.0,), (-0.0,), (float("nan"),)]
+    assert len({id(filled.compile(value=value)) for value in values * 2}) == 5
 
 
 FACTOR, TABLE = 2.0, [1.0, 2.0]
