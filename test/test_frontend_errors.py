@@ -232,6 +232,30 @@ def float_meets_integer(x: Array[i32, N]):
 
 
 @wrong
+def dimension_meets_i32(x: Array[i32, N]):
+    x[0] = N
+    #      ^ i32 is required, found the dimension N, an index -> convert it, where it fits: tesela.i32(N)
+
+
+@wrong
+def tile_of_index(x: Array[f32, N]):
+    y = tesela.zeros((4,), index)
+    #                      ^ a tile of index is not in the language -> use i64
+
+
+@wrong
+def compared_tuples(x: Array[f32, N]):
+    y = (x[0], 1) == (x[1], 1)
+    #   ^ a comparison of values known only at run time -> compare the items of tuples one by one
+
+
+@wrong
+def numpy_function(x: Array[f32, N]):
+    y = np.exp(x[0])
+    #   ^ np.exp is of type ufunc, which a kernel cannot capture -> write tesela.exp
+
+
+@wrong
 def integer_division(x: Array[i32, N]):
     y = x[0:4] / 2
     #   ^ '/' is not defined on i32 -> write x // y, or convert to a float: x.to(f32) / y
@@ -647,6 +671,7 @@ SIGNATURES = [
     ("x: Array[f32, M, N, tesela.strides(1)]", "strides(1) must state one stride, a number or None, for each of the 2 dimensions", 7),
     ("x: Array[f32, N, tesela.align(3)]", "align(3): the alignment must be a power of two from 1 to 256", 7),
     ("x: Array[f32, N] = None", "the array x cannot have a default", 7),
+    ("x: Array[f32, N], N: i32", "N is a parameter and a dimension", 25),
     ("x: Array['T', N], T: f32", "T is a parameter and a type variable", 25),
 ]
 

@@ -254,6 +254,20 @@ def test_an_index_meets_an_integer_tile_as_i64():
 
 
 @tesela.kernel
+def chosen_numbers(x: Array[f32, N], out: Array[i64, 3, N]):
+    t = x[0:8]
+    out[0, 0:8] = tesela.where(t > 0, 1, 0)
+    out[1, 0:8] = tesela.full((8,), N)
+    out[2, 0:8] = tesela.where(tesela.arange(8) < N - 2, N, -1)
+
+
+def test_integers_of_no_type_and_indices_become_i64_in_tiles():
+    x, out = random(6), np.zeros((3, 6), np.int64)
+    run(chosen_numbers, x=x, out=out)
+    np.testing.assert_array_equal(out, [x > 0, [6] * 6, [6] * 4 + [-1] * 2])
+
+
+@tesela.kernel
 def means(x: Array[f32, M, N], y: Array[f32, M]):
     row = tesela.grid(M)
     y[row] = tesela.load(x, (row, 0), (16,)).sum() / N
