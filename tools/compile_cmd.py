@@ -22,6 +22,7 @@ from ..dialects.launch_plan import ArrayArg
 from ..runtime.contract import Contract
 from ..runtime.specialize import ALIGNMENT, Facts, usual_facts
 
+ALIGNMENTS = tuple(2**i for i in range(ALIGNMENT.bit_length()))
 EMIT = ("tile", "async", "layout", "ptx-ir", "ptx", "plan", "cubin")
 
 
@@ -64,7 +65,7 @@ def read_facts(text: str, contract: Contract) -> Facts:
     arrays = [arg.name for arg in contract.args if isinstance(arg, ArrayArg)]
     symbols = {symbol for exprs in contract.shapes for expr in exprs or () for symbol in expr.symbols()}
     usual = usual_facts(contract)
-    aligned: set[str] = set()
+    aligned: dict[str, int] = {}
     noalias: set[str] = set()
     divisors: dict[str, int] = {}
     for word in filter(None, (part.strip() for part in text.split(","))):
@@ -80,13 +81,13 @@ def read_facts(text: str, contract: Contract) -> Facts:
         elif equals and name in symbols:
             divisors[name] = int(number)
         elif equals and name in arrays:
-            if int(number) != ALIGNMENT:
-                raise TeselaError.at(None, f"--assume {word}: arrays are assumed aligned to {ALIGNMENT} bytes or not at all", f"write {name}={ALIGNMENT}")
-            aligned.add(name)
+            if int(number) not in ALIGNMENTS:
+                raise TeselaError.at(None, f"--assume {word}: an alignment is one of {', '.join(map(str, ALIGNMENTS))} bytes")
+            aligned[name] = int(number)
         else:
             known = f"dimensions {', '.join(sorted(symbols))}; arrays {', '.join(arrays)}"
             raise TeselaError.at(None, f"--assume: '{word}' is not understood", f"write aligned, noalias, nothing or NAME=16; there are {known}")
-    return Facts(tuple(sorted(aligned)), tuple(sorted(noalias)), tuple(sorted(divisors.items())))
+    return Facts(tuple(sorted(aligned.items())), tuple(sorted(noalias)), tuple(sorted(divisors.items())))
 
 
 def write(path: str | None, data: str | bytes, stdout: TextIO) -> None:
