@@ -166,7 +166,7 @@ def test_compile_takes_what_states_its_module():
 
     assert compile(Function(), kernel="touch").name == "touch"
     assert compile(Function(), kernel="scale").contract.args[0].shape == ("N",)
-    with pytest.raises(TeselaError, match="BLOCK: only a function has compile-time parameters, but a str was given"):
+    with pytest.raises(TeselaError, match="BLOCK: only kernels written in Python have compile-time parameters"):
         compile(SCALE, kernel="touch", BLOCK=3)
 
 

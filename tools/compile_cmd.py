@@ -21,25 +21,24 @@ from ..dialects.diagnostics import Diagnostic, TeselaError, render
 from ..dialects.launch_plan import ArrayArg
 from ..runtime.contract import Contract
 from ..runtime.specialize import ALIGNMENT, Facts, usual_facts
+from .sources import add_program_arguments, compile_source, read_constants
 
 ALIGNMENTS = tuple(2**i for i in range(ALIGNMENT.bit_length()))
 EMIT = ("tile", "async", "layout", "ptx-ir", "ptx", "plan", "cubin")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="an .mlir file with a tile.kernel")
+    add_program_arguments(parser, "an .mlir file with a tile.kernel, or a .py file with a @tesela.kernel")
     parser.add_argument("--target", default=None, help="the architecture: sm_80, sm_90a (default: this machine's GPU, else sm_90a)")
     parser.add_argument("--emit", choices=EMIT, default="ptx", help="what to write (default: ptx)")
-    parser.add_argument("--kernel", metavar="NAME", help="which kernel, of a module with several")
     parser.add_argument("--assume", default="aligned,noalias", metavar="FACTS", help="aligned, noalias, NAME=16, nothing (default: aligned,noalias)")
     parser.add_argument("--strict", action="store_true", help="the assembler's warnings are errors")
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to standard output")
 
 
 def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
-    from ..runtime.compile import compile
-
-    kernel = compile(arguments.file, arguments.target, kernel=arguments.kernel, strict=arguments.strict)
+    values = read_constants(arguments.constants)
+    kernel = compile_source(arguments.file, arguments.target, arguments.kernel, arguments.strict, **values)
     facts = read_facts(arguments.assume, kernel.contract)
     if arguments.emit in ("tile", "async", "layout", "ptx-ir"):
         write(arguments.output, kernel.ir(arguments.emit, facts=facts), stdout)
