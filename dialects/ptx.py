@@ -22,6 +22,7 @@ Operands of class `s` may be `ptx.constant`s: those print as immediates.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
@@ -142,20 +143,23 @@ class InstOp(IRDLOperation):
         operands = [*args, *([guard] if guard is not None else []), *init]
         return InstOp.create(operands=operands, result_types=results, properties=properties)
 
+    def segments(self) -> tuple[tuple[SSAValue, ...], SSAValue | None, tuple[SSAValue, ...]]:
+        """`args`, the guard and `init`, at a tenth of the cost of the three accessors, which decode the sizes each time."""
+        args, guard, _ = _segment_sizes(self.properties["operandSegmentSizes"].data.data)  # type: ignore[attr-defined]
+        operands = tuple(self.operands)
+        return operands[:args], operands[args] if guard else None, operands[args + guard :]
+
     def form(self) -> tuple[Form, int]:
         """The form of the row that the op's operands fit, and how many instructions the op stands for. Raises
         VerifyException, naming what the forms take, if none fits."""
-        row = lookup(self.opcode.data)
-        imms = len(self.imms.data) if self.imms is not None else 0
-        results = tuple(value.type.data for value in self.res)
-        sources = tuple(value.type.data for value in self.args)
-        found = _match(row.opcode, results, sources, imms)
+        opcode, imms = self.properties["opcode"].data, self.properties.get("imms")  # type: ignore[attr-defined]
+        count = len(imms.data) if imms is not None else 0  # type: ignore[attr-defined]
+        results = tuple([value.type.data for value in self.results])  # type: ignore[attr-defined]
+        sources = tuple([value.type.data for value in self.segments()[0]])  # type: ignore[attr-defined]
+        found = _match(opcode, results, sources, count)
         if found is None:
-            given = (
-                ", ".join(map(str, [*(value.type for value in self.res), *(value.type for value in self.args)]))
-                or "nothing"
-            )
-            raise VerifyException(f"{row.opcode} does not take {given} and {imms} immediates; its forms: {row}")
+            given = ", ".join([str(value.type) for value in (*self.results, *self.segments()[0])]) or "nothing"
+            raise VerifyException(f"{opcode} does not take {given} and {count} immediates; its forms: {lookup(opcode)}")
         return found
 
     def repeats(self) -> int:
@@ -280,6 +284,12 @@ def _match(opcode: str, results: tuple, sources: tuple, imms: int) -> tuple[Form
 @lru_cache(maxsize=4096)
 def _string(text: str) -> StringAttr:
     return StringAttr(text)
+
+
+@cache
+def _segment_sizes(data: bytes) -> tuple[int, int, int]:
+    """What `_segments` packed: three 32-bit integers."""
+    return struct.unpack("<3i", data)
 
 
 @lru_cache(maxsize=4096)

@@ -199,6 +199,8 @@ def _fits(value: Any, dtype: DType) -> bool:
     """Whether a number, dimension or value can stand where `dtype` is required."""
     if isinstance(value, Value) and not value.weak:
         return value.dtype is dtype
+    if isinstance(value, Dim):
+        return dtype.kind in ("float", "index")
     kind = default_dtype(value).kind
     return dtype.kind == "float" if kind == "float" else (kind == "bool") == (dtype is i1)
 

@@ -1,9 +1,10 @@
 """What a kernel's signature is written in: element types, symbolic dimensions, array annotations, compile-time constants.
 
     M, N, K = tesela.dims("M N K")
+    T = tesela.dtype("T")
 
-    def gemm(A: Array[bf16, M, K],                       # rows anywhere, elements of a row side by side (the default)
-             W: Array[bf16, N, K, strides(1, None)],     # elements of a column side by side
+    def gemm(A: Array[T, M, K],                          # rows anywhere, elements of a row side by side (the default)
+             W: Array[T, N, K, strides(1, None)],        # elements of a column side by side
              C: Array[f32, M, N, align(16), noalias],
              alpha: f32,                                 # a scalar of the call
              BM: tesela.constexpr = 128): ...            # known when compiling
@@ -30,6 +31,7 @@ __all__ = [
     "bf16",
     "constexpr",
     "dims",
+    "dtype",
     "f16",
     "f32",
     "f64",
@@ -71,6 +73,24 @@ i64 = DType("i64", "int", 64)
 index = DType("index", "index", 64)
 
 DTYPES = {dtype.name: dtype for dtype in (f16, bf16, f32, f64, i1, i8, i16, i32, i64, index)}
+
+
+@dataclass(frozen=True, slots=True)
+class DTypeVariable:
+    """An element type that the arrays of a call decide; inside a kernel it is the element type."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, value: Any) -> NoReturn:
+        raise outside_kernel(self.name)
+
+
+def dtype(name: str) -> Any:
+    """A type variable: with `T = tesela.dtype("T")`, all arrays stated as `Array[T, …]` must have one element type, T in the kernel."""
+    return DTypeVariable(name)
 
 
 def outside_kernel(name: str) -> TeselaError:
@@ -219,8 +239,7 @@ class Array:
     """`Array[dtype, *shape, *qualifiers]`: annotation of an array argument.
 
     `shape` has an integer, a dimension, an expression of dimensions, or the text of one ("M", "M + 1") for each dimension of the
-    array; the names in texts can be used in the kernel. A string as dtype, `Array["T", M]`, is a type variable: the element type
-    of the array that the caller passes, `T` inside the kernel. Qualifiers: `strides(…)`, `align(n)`, `noalias`.
+    array; names in texts can be used in the kernel. The dtype may be a type variable, `tesela.dtype("T")` or "T". Qualifiers: `strides(…)`, `align(n)`, `noalias`.
     """
 
     dtype: DType | str
@@ -240,6 +259,8 @@ class Array:
     @classmethod
     def _read(cls, items: tuple[Any, ...]) -> Array:
         dtype, *rest = items
+        if isinstance(dtype, DTypeVariable):
+            dtype = dtype.name
         if not isinstance(dtype, DType) and not (isinstance(dtype, str) and dtype.isidentifier()):
             raise ArrayError(
                 f"an array's annotation starts with its element type, found {dtype!r}",

@@ -4,10 +4,10 @@ A word is declared here as a function without a body; `operations.py` says what 
 integers (an integer stands for a tuple of one), `x` is a tile or a scalar of the kernel, and NumPy's rules hold for broadcasting.
 
 **Element types.** Operands of one operation must have one element type: nothing is converted silently, `x.to(f32)` converts. Three
-exceptions cannot lose anything: a Python number takes the type of the operand it meets (a float needs a float operand; an integer
-must fit); a symbolic dimension behaves like a Python integer; an `index` (a grid coordinate, a loop variable, a dimension) meets an
-integer scalar as index, and a tile of integers as i64. `index` is a signed integer of 64 bits. Where two Python numbers must become a
-value of the kernel (a variable that a loop changes), they are f32, index or i1.
+exceptions cannot go wrong silently: a Python number takes the type of the operand it meets (a float needs a float operand; an integer
+must fit); an `index` (a grid coordinate, a loop variable, a dimension: a signed integer of 64 bits) meets an integer scalar as index,
+and a tile of integers as i64; and a dimension meets a float as a number would, `total / N`. A Python number that must become a value
+of the kernel on its own (a variable that a loop changes) is f32, index or i1.
 
 The numeric rule of every operation stands in docs/numbers.md.
 """

@@ -157,7 +157,7 @@ class _Lifetimes:
     def spans(self, atom: int) -> list[Span]:
         """When an atom is live: from its definition to its last read in each block, in order."""
         def_block, def_time = self.def_block[atom], self.def_time[atom]
-        last = {def_block: def_time}
+        last: dict[int, int] = {def_block: def_time}
         for time, block in self.uses[atom]:
             while last.get(block, -1) < time:
                 last[block] = time
@@ -166,7 +166,7 @@ class _Lifetimes:
                 time, block = self.block_outer[block], self.block_parent[block]
         spans = [(def_time if block == def_block else self.block_start[block], end) for block, end in last.items()]
         if atom in self.also_written:
-            spans.append((self.also_written[atom],) * 2)
+            spans.append((self.also_written[atom], self.also_written[atom]))
         spans.sort()
         return spans
 
@@ -211,7 +211,7 @@ class _Lifetimes:
         if isinstance(op.source.owner, ConstantOp):
             self.materialised.add(op.source)
         source = self.atoms[op.source]
-        self.atoms[op.res] = tuple([source[i] for i in op.indices.get_values()])
+        self.atoms[op.res] = tuple([source[i] for i in op.indices.get_values()])  # type: ignore[misc]
 
     def _concat(self, op: ConcatOp) -> None:
         atoms: list[int] = []
@@ -223,35 +223,40 @@ class _Lifetimes:
 
     def _inst(self, op: InstOp) -> None:
         form, n = op.form()
+        args, guard, init = op.segments()
         early = self._tick() + 1
         base = self._tick(n)
+        last = base + 2 * (n - 1)
         wanted_results, wanted, _ = split_form(form)
         # An operand with the registers of one instruction is read by all n, the last time by the last.
-        for index, operand in enumerate(wanted):
-            value = op.args[index]
-            fat = len(self.atoms[value]) != operand.registers
-            time = (base, 2, operand.registers) if fat else (base + 2 * (n - 1),)
-            if operand.role == "s" and operand.count == 0:
-                self.use_unless_immediate(value, *time)
+        for value, operand in zip(args, wanted):
+            if isinstance(value.owner, ConstantOp):
+                if operand.role == "s" and operand.count == 0:
+                    continue  # an immediate
+                self.materialised.add(value)
+            if n == 1 or len(self.atoms[value]) == operand.registers:
+                self.use(value, last)
             else:
-                self.use(value, *time)
-        for value in op.guard:
-            self.use(value, *((base, 2) if len(self.atoms[value]) > 1 else (base + 2 * (n - 1),)))
-        results = [self.define(v, base + 1, step=2, group=w.registers) for v, w in zip(op.res, wanted_results)]
+                self.use(value, base, 2, operand.registers)
+        if guard is not None:
+            if len(self.atoms[guard]) > 1:
+                self.use(guard, base, 2)
+            else:
+                self.use(guard, last)
+        results = [self.define(v, base + 1, step=2, group=w.registers) for v, w in zip(op.results, wanted_results)]
         ties = []
-        in_place = [index for index, operand in enumerate(wanted) if operand.role == "io"]
-        places = [index for index, operand in enumerate(wanted_results) if operand.role == "io"]
-        for source, place in zip(in_place, places):
-            if op.init and op.init[place] is not op.args[source]:
+        if wanted_results and wanted_results[0].role == "io":
+            # Of the instructions that work in place, wgmma, the first operand becomes the only result.
+            if init and init[0] is not args[0]:
                 raise TeselaError.at(
                     op,
-                    f"the guarded {op.opcode.data} works in place, but its 'else' is another value than its operand {source + 1}",
+                    f"the guarded {op.opcode.data} works in place, but its 'else' is another value than its operand 1",
                     "give the same value to both: where the guard is false the registers stay as they are",
                 )
-            ties.append((source, results[place]))
-        first = len(op.args) + len(op.guard)
-        for place, value in enumerate(op.init):
-            if place not in places:
+            ties.append((0, results[0]))
+        in_place, first = bool(ties), len(args) + (guard is not None)
+        for place, value in enumerate(init):
+            if not in_place:
                 self.use_unless_immediate(value, base, 2, wanted_results[place].registers)
             ties.append((first + place, results[place]))
         if ties:
@@ -310,7 +315,7 @@ class _Lifetimes:
             for inner in region.block.ops:
                 if isinstance(inner, YieldOp):
                     time = self._tick()
-                    for value in inner.args:
+                    for value in inner.operands:
                         self.use_unless_immediate(value, time)
                     open_sites.append((inner, time + 1))
                 else:
@@ -332,17 +337,16 @@ class _Lifetimes:
         before = self._open()
         carried = [self.define(argument, self.block_start[before] + 1) for argument in op.before.block.args]
         entry.ties = list(enumerate(carried))
-        condition = None
+        condition = op.before.block.last_op
+        assert isinstance(condition, ConditionOp)
         for inner in op.before.block.ops:
-            if isinstance(inner, ConditionOp):
-                # The values are handed on before the branch reads the condition, so their registers are written earlier than that.
-                condition, handed_on = inner, self._tick()
-                for value in inner.args:
-                    self.use_unless_immediate(value, handed_on)
-                self.use(inner.condition, self._tick())
-            else:
+            if inner is not condition:
                 self._visit(inner)
-        assert condition is not None
+        # The values are handed on before the branch reads the condition, so their registers are written earlier than that.
+        handed_on = self._tick()
+        for value in condition.args:
+            self.use_unless_immediate(value, handed_on)
+        self.use(condition.condition, self._tick())
         self._close()
         after = self._open()
         arguments = [self.define(argument, self.block_start[after] + 1) for argument in op.after.block.args]

@@ -22,6 +22,7 @@ constants: those without registers print as immediates, the others as a move whe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -78,6 +79,9 @@ from .assign_registers import PREFIX
 
 SHARED = SharedDecl("smem", 0, 1024, extern=True)
 """The dynamic shared memory, aligned for TMA's widest swizzle."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
+"""What may name an entry or a parameter (PTX ISA 9.0 §4.4); ptxas reads ASCII only."""
 
 MAX_GUARDED = 2
 """A branch of an `if` with at most so many instructions is guarded instead of branched round."""
@@ -146,10 +150,13 @@ class _KernelEmitter:
 
     def emit(self) -> Entry:
         kernel, entry = self.kernel, self.entry
+        plan = self.plan
+        entry.params = _params(kernel, plan)
+        for name in (entry.name, *(param.name for param in entry.params)):
+            if not _IDENTIFIER.fullmatch(name):
+                raise TeselaError.at(kernel, f"'{name}' is no name in PTX", "use letters, digits and underscores of ASCII")
         self.block(kernel.body.block)
         self.put("ret")
-        plan = kernel.plan.data if kernel.plan is not None else None
-        entry.params = _params(kernel, plan)
         entry.max_threads = (kernel.threads.value.data, 1, 1)
         asked = kernel.attributes.get("min_blocks")
         if isinstance(asked, IntegerAttr):
@@ -190,9 +197,9 @@ class _KernelEmitter:
         return _reg(found.data[0][0])
 
     def scalar(self, value: SSAValue, kind: str = "int") -> Reg | Imm:
-        """A single register, or the immediate that a constant without registers is."""
-        names = self.names.get(value)
-        if names is None and isinstance(value.owner, ConstantOp):
+        """A single register, or an immediate for a constant. One that has registers for another use is an immediate here too: its
+        lifetime does not count this use, so its registers may hold something else by now."""
+        if isinstance(value.owner, ConstantOp):
             return Imm(value.owner.value.value.data, kind)
         return _reg(self.regs(value)[0])
 
@@ -253,15 +260,12 @@ class _KernelEmitter:
 
     def special(self, op: SpecialOp) -> None:
         self.bind(op, op.results, "regs")
-        cls = SPECIAL_REGISTERS.get(op.register.data)
-        if cls is None or cls != op.res.type.cls:  # type: ignore[attr-defined]
-            known = f"it is of class {cls}" if cls else "no such special register"
-            raise TeselaError.at(op, f"cannot read '{op.register.data}' into {op.res.type}: {known}")
+        cls = SPECIAL_REGISTERS[op.register.data]
         self.put(f"mov.{cls}", _reg(self.regs(op.res)[0]), Special(op.register.data))
 
     def param(self, op: ParamOp) -> None:
         self.bind(op, op.results, "regs")
-        declared = next((p.type for p in _params(self.kernel, self.plan) if p.name == op.param.data), None)
+        declared = next((param.type for param in self.entry.params if param.name == op.param.data), None)
         if declared is None:
             raise TeselaError.at(op, f"the kernel's plan has no parameter '{op.param.data}'")
         self.put(f"ld.param.{declared}", _reg(self.regs(op.res)[0]), Addr(Symbol(op.param.data)))
@@ -283,33 +287,35 @@ class _KernelEmitter:
         self.put("mov.b32", _reg(self.regs(op.res)[0]), Symbol(SHARED.name, offset))
 
     def inst(self, op: InstOp) -> None:
-        self.bind(op, op.res, "regs")
-        opcode = op.opcode.data
+        self.bind(op, op.results, "regs")
+        opcode, negated = op.opcode.data, "negated" in op.properties
         row, kind = _row_facts(opcode)
         form, n = op.form()
-        columns = self.columns(op, form, n, kind)
+        args, guard, _ = op.segments()
+        columns = self.columns(op, args, form, n, kind)
         if row.meaning == "setmaxnreg":
             self.sets_registers = True
         guards: Sequence[str | None] = [None] * n
-        negated = op.negated is not None
-        if op.guard:
-            names = self.regs(op.guard[0])
+        if guard is not None:
+            names = self.regs(guard)
             guards = names if len(names) == n else names * n
         elif self.guard is not None:
             guards, negated = [self.guard[0]] * n, self.guard[1]
         loc, append = self.loc, self.body.append
         if not columns:
-            for guard in guards:
-                append(Instr(opcode, (), guard, negated and guard is not None, loc))
+            for name in guards:
+                append(Instr(opcode, (), name, negated, loc))
             return
-        for operands, guard in zip(zip(*columns), guards):
-            append(Instr(opcode, operands, guard, negated, loc))
+        for operands, name in zip(zip(*columns), guards):
+            append(Instr(opcode, operands, name, negated, loc))
 
-    def columns(self, op: InstOp, form: tuple[Form, ...], n: int, kind: str) -> list[list[Operand]]:
+    def columns(self, op: InstOp, sources: Sequence[SSAValue], form: Sequence[Form], n: int, kind: str) -> list[list[Operand]]:
         """For each operand of the form, its n occurrences."""
-        args, results = iter(op.args), iter(op.res)
-        imms = iter(op.imms.data) if op.imms is not None else iter(())
-        offsets: Sequence[int] = op.offsets.get_values() if op.offsets is not None else (0,)  # type: ignore[assignment]
+        args, results = iter(sources), iter(op.results)
+        imms = iter(op.imms.data) if "imms" in op.properties else iter(())  # type: ignore[union-attr]
+        offsets: Sequence[int] = (0,)
+        if "offsets" in op.properties:
+            offsets = op.offsets.get_values()  # type: ignore[union-attr, assignment]
         if len(offsets) != n:
             offsets = [offsets[0]] * n
         columns: list[list[Operand]] = []
@@ -397,13 +403,18 @@ class _KernelEmitter:
                 self.guard = None
             return
         number = self.new_label()
-        has_else = len(branches) > 1 and not _is_empty(branches[1])
-        self.put("bra", Label(f"ELSE{number}" if has_else else f"ENDIF{number}"), guard=condition, negated=True)
-        self.block(branches[0])
-        if has_else:
+        then, other = (None if _is_empty(block) else block for block in (branches + [Block()])[:2])
+        if then is None and other is None:
+            return
+        skip = f"ENDIF{number}" if then is None or other is None else f"ELSE{number}"
+        self.put("bra", Label(skip), guard=condition, negated=then is not None)
+        if then is not None:
+            self.block(then)
+        if then is not None and other is not None:
             self.put("bra", Label(f"ENDIF{number}"))
             self.label(f"ELSE{number}")
-            self.block(branches[1])
+        if other is not None:
+            self.block(other)
         self.label(f"ENDIF{number}")
 
     def can_guard(self, block: Block, condition: str) -> bool:
@@ -526,19 +537,18 @@ def _used_registers(body: Iterable[Instr | LabelDef | Pragma]) -> dict[str, str]
     names: set[str] = set()
 
     def visit(operand: Operand) -> None:
-        kind = type(operand)
-        if kind is Reg:
+        if type(operand) is Reg:
             names.add(operand.name)
-        elif kind is Vec:
+        elif type(operand) is Vec:
             for item in operand.items:
                 visit(item)
-        elif kind is Addr:
+        elif type(operand) is Addr:
             visit(operand.base)
-        elif kind is TensorAddr:
+        elif type(operand) is TensorAddr:
             visit(operand.base)
             for item in operand.coords:
                 visit(item)
-        elif kind is Pair:
+        elif type(operand) is Pair:
             visit(operand.first)
             visit(operand.second)
 
@@ -547,7 +557,10 @@ def _used_registers(body: Iterable[Instr | LabelDef | Pragma]) -> dict[str, str]
             if item.guard is not None:
                 names.add(item.guard)
             for operand in item.operands:
-                visit(operand)
+                if type(operand) is Reg:
+                    names.add(operand.name)
+                else:
+                    visit(operand)
     split = [(name.rstrip("0123456789"), name) for name in names]
     split.sort(key=lambda pair: (pair[0], int(pair[1][len(pair[0]) :])))
     return {name: _CLASS_OF_PREFIX[prefix] for prefix, name in split}

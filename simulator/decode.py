@@ -397,7 +397,8 @@ class Form:
         bits = 64 if wide else 32
         offset = np.array([[o[0] & ((1 << bits) - 1)] for o in offsets], np.uint64 if wide else np.uint32)
         if not offset.any():
-            return lambda m, sel: get(m, sel).astype(np.int64)
+            rows = len(operands)  # one register in all of them is one row only
+            return lambda m, sel: np.broadcast_to(get(m, sel), (rows, sel.count)).astype(np.int64)
         return lambda m, sel: (get(m, sel) + offset).astype(np.int64)
 
     def immediate(self, k: int) -> int:

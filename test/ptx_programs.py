@@ -393,7 +393,7 @@ def assemblers() -> tuple[str, ...]:
     wheel = Path(sysconfig.get_paths()["purelib"]) / "nvidia" / "cu13" / "bin" / "ptxas"
     found = [str(wheel)] if wheel.exists() else []
     on_path = shutil.which("ptxas")
-    return tuple([*found, *([on_path] if on_path else [])])
+    return (*found, *([on_path] if on_path else []))
 
 
 def assemble(ptxas: str, text: str, target: str, *options: str) -> str:

@@ -151,6 +151,8 @@ def test_rows_are_consistent() -> None:
             assert effect in EFFECTS or effect.partition(":")[0] in ("read", "write"), effect
         for form in row.forms:
             assert {operand.cls for operand in form if operand.role in "dsr"} <= set(CLASS_BITS)
+            if any(operand.role == "io" for operand in form):
+                assert [operand.role for operand in form].count("d") == 0 and form[0].role == "io"
         if row.meaning in ("ld", "st"):
             assert any(effect.startswith(("read:", "write:")) for effect in row.effects)
 

@@ -9,9 +9,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from simulator_harness import FLOATS, evaluate, pairs, same_floats
+from simulator_harness import FLOATS, evaluate, kernel, pairs, run, same_floats
 
 from tesela.dialects.diagnostics import TeselaError
+from tesela.dialects.ptx_program import Instr, Pair, Reg
+from tesela.dialects.ptx_text import read_program
 from tesela.simulator.numbers import decode
 
 RNG = np.random.default_rng(7)
@@ -243,17 +245,29 @@ def test_float_comparisons(type: str) -> None:
     assert np.array_equal(evaluate(f"setp.nan.{type} %d, %a, %b;", [a, b], bool), nan)
 
 
-def test_setp_with_two_results_and_a_third_operand() -> None:
+def test_setp_with_a_third_operand() -> None:
     a, b = pairs(np.arange(4, dtype=np.uint32))
     third = np.resize(np.array([True, False, False], bool), len(a))
-    less = a < b
-    swap = ".reg .pred %u;"
-    got = evaluate("setp.lt.s32 %u|%d, %a, %b;", [a, b], bool, swap)
-    assert np.array_equal(got, ~less)
-    got = evaluate("setp.lt.and.s32 %d|%u, %a, %b, %c;", [a, b, third], bool, swap)
-    assert np.array_equal(got, less & third)
-    got = evaluate("setp.lt.or.s32 %u|%d, %a, %b, %c;", [a, b, third], bool, swap)
-    assert np.array_equal(got, ~less | third)
+    for joined, combine in (("and", np.logical_and), ("or", np.logical_or)):
+        got = evaluate(f"setp.lt.{joined}.s32 %d, %a, %b, %c;", [a, b, third], bool)
+        assert np.array_equal(got, combine(a < b, third))
+
+
+def test_setp_with_two_results() -> None:
+    """`p|q`: q is the comparison's negation, then joined. The text has no such form in the table, so the operands are built by hand."""
+    text = kernel(
+        """setp.gt.and.s32 %p0, %t, 3, %p2; selp.b32 %r0, 1, 0, %p0; selp.b32 %r1, 1, 0, %p1;
+        mul.wide.u32 %d0, %t, 8; add.s64 %x, %x, %d0; st.global.v2.b32 [%x], {%r0, %r1};""",
+        registers="setp.ne.s32 %p2, 1, 0;",
+    )
+    program = read_program(text)
+    instr = next(i for i in program.entries[0].body if isinstance(i, Instr) and i.opcode == "setp.gt.and.s32")
+    instr.operands = (Pair(instr.operands[0], Reg("%p1")), *instr.operands[1:])
+    out = np.zeros((32, 2), np.uint32)
+    run(program, out)
+    assert out[:, 0].tolist() == [int(t > 3) for t in range(32)] and out[:, 1].tolist() == [
+        int(t <= 3) for t in range(32)
+    ]
 
 
 @pytest.mark.parametrize("bits", [16, 32, 64])

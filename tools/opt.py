@@ -3,6 +3,7 @@
     tesela-opt gemm.mlir -p canonicalize,cse
     tesela-opt gemm.mlir -p 'canonicalize,cse' --print-ir-after-all --target sm_90a -o out.mlir
     tesela-opt errors.mlir --split-input-file --verify-diagnostics
+    tesela-opt kernel.mlir -p assign-registers --emit-ptx
 
 The module is verified when it was read and after every pass (`--no-verify` leaves that out). Diagnostics go to standard
 error with file, line and caret; the exit statuses are those of `tools/driver.py`.
@@ -67,6 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="check diagnostics against expected-error comments; print no IR",
     )
+    add("--emit-ptx", action="store_true", help="print PTX text instead of the module, whose kernels must be at the ptx level")
     add("--allow-unregistered-dialect", action="store_true", help="accept operations of unknown dialects")
     add("--time-passes", action="store_true", help="print the time of each pass to standard error")
     add("--list-passes", action="store_true", help="list all passes and their options, and stop")
@@ -147,6 +149,10 @@ class _Run:
                     before=lambda step: self.before(module, step),
                     after=lambda step, seconds: self.after(module, step, seconds),
                 )
+                if arguments.emit_ptx:
+                    from ..lowering.emit_ptx import emit_text
+
+                    return emit_text(module), context.emitter.diagnostics
         except TeselaError as error:
             return None, context.emitter.diagnostics + error.diagnostics
         return print_module(module, arguments.print_debuginfo), context.emitter.diagnostics

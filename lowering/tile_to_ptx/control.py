@@ -22,10 +22,20 @@ def lower_block(ctx: Context, block: Block) -> Operation:
             return op
         handler = HANDLERS.get(type(op))
         if handler is None:
-            raise ctx.error(op, f"{op.name} has no lowering to PTX", "see docs/reference for the ops that have one")
+            raise ctx.error(op, f"{op.name} has no lowering to PTX", _alternative(op))
         ctx.location = op.location
         handler(ctx, op)
     raise ctx.error(block.last_op, "the block must end with a terminator")
+
+
+CASTS = frozenset(f"arith.{name}" for name in "extf truncf sitofp uitofp fptosi fptoui extsi extui trunci bitcast".split())
+
+
+def _alternative(op: Operation) -> str:
+    """What to write instead of an op without a lowering."""
+    if op.name in CASTS:
+        return "conversions between element types are tile.cast"
+    return f"the ops that have one: {', '.join(sorted({kind.name for kind in HANDLERS}))}"
 
 
 def _accesses(region: Region) -> dict[SSAValue, str]:

@@ -323,14 +323,11 @@ def _cast(ctx: Context, op: tile.CastOp) -> None:
     ctx.set(op.res, convert(ctx, ctx.get(op.source), source, target, n, op.saturate is not None))
 
 
-@lowers(
-    arith.IndexCastOp, arith.ExtFOp, arith.TruncFOp, arith.SIToFPOp, arith.FPToSIOp, arith.ExtSIOp, arith.ExtUIOp, arith.TruncIOp
-)
-def _arith_cast(ctx: Context, op: Operation) -> None:
+@lowers(arith.IndexCastOp)
+def _index_cast(ctx: Context, op: arith.IndexCastOp) -> None:
     source, n = _facts(ctx, op, op.operands[0])
     target, _ = _facts(ctx, op, op.results[0])
-    signed = not isinstance(op, arith.ExtUIOp)
-    ctx.set(op.results[0], convert(ctx, ctx.get(op.operands[0]), source, target, n, signed=signed))
+    ctx.set(op.results[0], convert(ctx, ctx.get(op.operands[0]), source, target, n))
 
 
 def float_bits(value: float, kind: Attribute) -> int:

@@ -1,0 +1,358 @@
+"""A random program from a seed. Every choice is made from what is in scope and well typed, so every program is one.
+
+Extents are drawn once for a program and used again, so that tiles meet; odd ones, ones, and powers of two are all likely. What an array holds
+is drawn too: small integers (so that sums are exact and every bit counts), ordinary numbers, all bit patterns, or special values.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+
+from . import program as p
+from .program import Array, Body, Node, Program, Type
+
+EXTENTS = (1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 16, 17, 24, 31, 32, 32, 33, 48, 63, 64, 64, 65, 96, 100, 127, 128, 128)
+ELEMENTS = {"f32": 40, "f16": 14, "bf16": 14, "i32": 16, "i8": 5, "i16": 4, "i64": 5}
+TILE_LIMIT = 4096
+DATA = {"small": 5, "normal": 4, "bits": 1, "special": 2}
+
+
+@dataclass(slots=True)
+class Scope:
+    """What a place of the program can use: values with their types, index values, and how deep it is in control flow."""
+
+    values: list[tuple[int, Type]] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
+    depth: int = 0
+
+    def inner(self) -> Scope:
+        return Scope(list(self.values), list(self.indices), self.depth + 1)
+
+
+def generate(seed: int, size: int = 10) -> Program:
+    """The program of a seed; `size` is about the number of operations of its outermost body."""
+    return _Generator(seed).program(size)
+
+
+class _Generator:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.next = 0
+        self.arrays: list[Array] = []
+        self.extents = [self.random.choice(EXTENTS) for _ in range(self.random.randint(1, 3))]
+        self.rank = self.random.choice((1, 2, 2, 2, 3))
+        self.body = Body([])
+
+    def program(self, size: int) -> Program:
+        grid = tuple(self.random.choice((1, 1, 2, 3)) for _ in range(self.random.choice((1, 1, 1, 2))))
+        self.grid = grid
+        self.trips = tuple(self.random.choice((0, 1, 2, 3, 5)) for _ in range(2))
+        scope = Scope(indices=[-1 - axis for axis in range(len(grid))])
+        for _ in range(self.random.randint(1, 2)):
+            self.load(self.body, scope, Type(self.element(), self.shape()))
+        self.fill(self.body, scope, self.random.randint(max(1, size // 3), size))
+        self.keep(self.body, scope)
+        return Program(self.seed, grid, self.trips, self.arrays, self.body)
+
+    # --- Drawing ---
+
+    def value(self) -> int:
+        self.next += 1
+        return self.next
+
+    def element(self) -> str:
+        return self.random.choices(list(ELEMENTS), list(ELEMENTS.values()))[0]
+
+    def shape(self, rank: int | None = None) -> tuple[int, ...]:
+        rank = rank or self.rank
+        shape = [self.random.choice(self.extents) for _ in range(rank)]
+        while prod(shape) > TILE_LIMIT:
+            shape[shape.index(max(shape))] = self.random.choice((1, 2, 3, 4, 8))
+        return tuple(shape)
+
+    def pick(self, scope: Scope, fits: Callable[[Type], bool]) -> tuple[int, Type] | None:
+        """A value in scope whose type fits, recent ones more likely."""
+        found = [entry for entry in scope.values if fits(entry[1])]
+        if not found:
+            return None
+        return found[max(self.random.randrange(len(found)), self.random.randrange(len(found)))]
+
+    def add(self, body: Body, scope: Scope, of: Type, op: str, args: list[int], **attrs: object) -> int:
+        result = self.value()
+        body.nodes.append(Node(op, args, [result], attrs))
+        scope.values.append((result, of))
+        return result
+
+    def constant(self, body: Body, scope: Scope, element: str) -> int:
+        if element in p.FLOATS:
+            text = self.random.choice(("0.0", "1.0", "-2.0", "0.5", "3.0", "-0.75", "inf", "-inf", "nan"))
+        else:
+            text = self.random.choice(("0", "1", "-1", "2", "5", "7", "-3", "100"))
+        return self.add(body, scope, Type(element), "constant", [], element=element, text=text)
+
+    def of_type(self, body: Body, scope: Scope, kind: Type) -> int:
+        """A value of this type: one in scope, or a new one."""
+        if (found := self.pick(scope, lambda t: t == kind)) and self.random.random() < 0.75:
+            return found[0]
+        if kind.element == "i1":
+            other = self.of_type(body, scope, Type(self.random.choice(("f32", "i32")), kind.shape))
+            element = next(t for v, t in scope.values if v == other).element
+            predicate = self.random.choice(p.FLOAT_PREDICATES if element in p.FLOATS else p.INTEGER_PREDICATES)
+            right = self.of_type(body, scope, Type(element, kind.shape))
+            return self.add(body, scope, kind, "tile.cmp", [other, right], predicate=predicate)
+        draw = self.random.random()
+        if not kind.shape:
+            if kind.element == "i32" and scope.indices and draw < 0.5:
+                return self.add(body, scope, kind, "coordinate", [self.random.choice(scope.indices)])
+            return self.constant(body, scope, kind.element) if draw < 0.8 else self.load(body, scope, kind)
+        if draw < 0.15:
+            scalar = self.of_type(body, scope, Type(kind.element))
+            return self.add(body, scope, kind, "tile.full", [scalar], shape=kind.shape)
+        if draw < 0.25 and kind.element in ("i32", "i64"):
+            axis = self.random.randrange(len(kind.shape))
+            return self.add(body, scope, kind, "tile.iota", [], element=kind.element, shape=kind.shape, axis=axis)
+        return self.load(body, scope, kind)
+
+    # --- Memory ---
+
+    def load(self, body: Body, scope: Scope, kind: Type) -> int:
+        """A window of a new or an old array: shifted, past its edges, transposed by `dims`, moving with blocks and trips."""
+        rank = len(kind.shape)
+        array_rank = self.random.randint(max(rank, 1), max(rank, 3))
+        dims = sorted(self.random.sample(range(array_rank), rank))
+        if self.random.random() < 0.2:
+            self.random.shuffle(dims)
+        old = [a for a in self.arrays if a.element == kind.element and len(a.shape) == array_rank]
+        if old and self.random.random() < 0.4:
+            array = self.random.choice(old)
+        else:
+            extents = [self.random.choice((1, 2, 4)) for _ in range(array_rank)]
+            for dim, extent in zip(dims, kind.shape):
+                extents[dim] = max(1, extent * self.random.choice((1, 1, 2)) + self.random.choice((0, 0, 0, -1, 3, 8)))
+            views = (
+                ("dense", "dense", "dense", "transposed", "sliced", "repeated")
+                if array_rank > 1
+                else ("dense", "dense", "sliced")
+            )
+            data = self.random.choices(list(DATA), list(DATA.values()))[0]
+            array = Array(f"in{len(self.arrays)}", kind.element, tuple(extents), self.random.choice(views), data)
+            self.arrays.append(array)
+        base = [self.random.choice((0, 0, 0, 0, 0, 1, -1, 3, -5, 8)) for _ in range(array_rank)]
+        indices = [index for index in scope.indices if self.random.random() < 0.5]
+        coefficients = []
+        for _ in indices:
+            moves = [0] * array_rank
+            axis = self.random.randrange(array_rank)
+            own = [kind.shape[dims.index(axis)]] * 4 if axis in dims else []  # block by block
+            moves[axis] = self.random.choice([1, 1, 2, 8, *own])
+            coefficients.append(moves)
+        fill = [self.constant(body, scope, kind.element)] if self.random.random() < 0.15 else []
+        return self.add(
+            body, scope, kind, "tile.load", [*fill, *indices],
+            array=array.name, shape=kind.shape, dims=dims, base=base, coefficients=coefficients, fill=bool(fill),
+        )  # fmt: skip
+
+    def store(self, body: Body, scope: Scope, value: int, kind: Type) -> None:
+        style = "tile" if len(kind.shape) >= len(self.grid) and self.random.random() < 0.5 else "slot"
+        shift = [self.random.choice((0, 0, 0, 1, -1, 2, -7)) for _ in kind.shape]
+        excess = [self.random.choice((0, 0, 0, -1, 1, -3, 5)) for _ in kind.shape]
+        results = [self.value()] if self.random.random() < 0.2 else []
+        body.nodes.append(Node("tile.store", [value], results, {"style": style, "shift": shift, "excess": excess}))
+        scope.values += [(result, kind) for result in results]
+
+    def keep(self, body: Body, scope: Scope) -> None:
+        """Stores most of what nobody uses, and at least one value."""
+        used = {
+            arg
+            for inner, _, node in self.walk()
+            for arg in (*node.args, *inner.yields, *(y for b in node.bodies for y in b.yields))
+        }
+        loose = [entry for entry in scope.values if entry[0] not in used]
+        for value, kind in [entry for entry in loose if self.random.random() < 0.7] or scope.values[-1:]:
+            self.store(body, scope, value, kind)
+
+    def walk(self):
+        return Program(0, (), (), [], self.body).nodes()
+
+    # --- Operations: each adds one, or gives up where nothing in scope fits ---
+
+    def fill(self, body: Body, scope: Scope, count: int) -> None:
+        choices: dict[Callable[[Body, Scope], None], int] = {
+            self.binary: 7, self.unary: 4, self.cast: 3, self.choose: 2, self.more: 3, self.reduce: 2, self.spread: 2,
+            self.move: 1, self.reshape: 1, self.dot: 1, self.fma: 1, self.save: 1, self.divide: 1, self.compare: 1,
+        }  # fmt: skip
+        if scope.depth < 2:
+            choices |= {self.loop: 2, self.repeat: 1, self.branch: 1}
+        for _ in range(count):
+            self.random.choices(list(choices), list(choices.values()))[0](body, scope)
+
+    def binary(self, body: Body, scope: Scope) -> None:
+        op = self.random.choice(list(p.BINARY))
+        if a := self.pick(scope, lambda t: t.element in p.BINARY[op]):
+            operands = [a[0], self.of_type(body, scope, a[1])]
+            self.random.shuffle(operands)
+            self.add(body, scope, a[1], op, operands)
+
+    def unary(self, body: Body, scope: Scope) -> None:
+        op = self.random.choice(list(p.UNARY))
+        if a := self.pick(scope, lambda t: t.element in p.UNARY[op]):
+            self.add(body, scope, a[1], op, [a[0]])
+
+    def divide(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: t.element in p.INTEGERS):
+            self.add(body, scope, a[1], self.random.choice(p.DIVISIONS), [a[0], self.of_type(body, scope, a[1])])
+
+    def fma(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: t.element in p.FLOATS):
+            self.add(body, scope, a[1], "math.fma", [a[0], *(self.of_type(body, scope, a[1]) for _ in range(2))])
+
+    def cast(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: True):
+            element = self.random.choice((self.element(), "i1")) if self.random.random() < 0.2 else self.element()
+            saturate = element in p.FLOATS and self.random.random() < 0.3
+            self.add(body, scope, Type(element, a[1].shape), "tile.cast", [a[0]], element=element, saturate=saturate)
+
+    def compare(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: True):
+            predicates = p.FLOAT_PREDICATES if a[1].element in p.FLOATS else p.INTEGER_PREDICATES
+            predicate = self.random.choice(("eq", "ne") if a[1].element == "i1" else predicates)
+            b = self.of_type(body, scope, a[1])
+            self.add(body, scope, Type("i1", a[1].shape), "tile.cmp", [a[0], b], predicate=predicate)
+
+    def choose(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: True):
+            condition = self.of_type(body, scope, Type("i1", a[1].shape))
+            self.add(body, scope, a[1], "tile.select", [condition, a[0], self.of_type(body, scope, a[1])])
+
+    def more(self, body: Body, scope: Scope) -> None:
+        shapes = [t.shape for _, t in scope.values if t.shape]
+        shape = self.random.choice(shapes) if shapes and self.random.random() < 0.6 else self.shape()
+        self.load(body, scope, Type(self.element(), shape))
+
+    def save(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: bool(t.shape)):
+            self.store(body, scope, *a)
+
+    def reduce(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: bool(t.shape) and t.element != "i1"):
+            kind, axis = self.random.choice(p.REDUCTIONS), self.random.randrange(len(a[1].shape))
+            element = "i32" if kind.startswith("arg") else a[1].element
+            result = Type(element, (*a[1].shape[:axis], *a[1].shape[axis + 1 :]))
+            value = self.add(body, scope, result, "tile.reduce", [a[0]], kind=kind, axis=axis)
+            if self.random.random() < 0.5:  # and back to the shape it came from
+                if result.shape:
+                    wide = Type(element, (*a[1].shape[:axis], 1, *a[1].shape[axis + 1 :]))
+                    value = self.add(body, scope, wide, "tile.expand", [value], axis=axis)
+                    self.add(body, scope, Type(element, a[1].shape), "tile.broadcast", [value], extents=a[1].shape)
+                else:
+                    self.add(body, scope, Type(element, a[1].shape), "tile.full", [value], shape=a[1].shape)
+
+    def spread(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: 1 <= len(t.shape) <= 2):
+            axis = self.random.randint(0, len(a[1].shape))
+            shape = (*a[1].shape[:axis], 1, *a[1].shape[axis:])
+            value = self.add(body, scope, Type(a[1].element, shape), "tile.expand", [a[0]], axis=axis)
+            extents = tuple(self.random.choice(self.extents) if old == 1 else old for old in shape)
+            if prod(extents) <= TILE_LIMIT:
+                self.add(body, scope, Type(a[1].element, extents), "tile.broadcast", [value], extents=extents)
+
+    def move(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: len(t.shape) >= 2):
+            order = list(range(len(a[1].shape)))
+            self.random.shuffle(order)
+            kind = Type(a[1].element, tuple(a[1].shape[i] for i in order))
+            self.add(body, scope, kind, "tile.transpose", [a[0]], permutation=tuple(order))
+
+    def reshape(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: bool(t.shape)):
+            shape = list(a[1].shape)
+            axis = self.random.randrange(len(shape))
+            factors = [f for f in (2, 3, 4, 8) if shape[axis] % f == 0]
+            how: tuple[object, ...] = ("flatten",)
+            if factors and len(shape) < 3 and self.random.random() < 0.5:
+                how = ("split", axis, self.random.choice(factors))
+                shape[axis : axis + 1] = [shape[axis] // how[2], how[2]]
+            elif axis + 1 < len(shape) and self.random.random() < 0.5:
+                how = ("merge", axis)
+                shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]
+            else:
+                shape = [prod(shape)]
+            self.add(body, scope, Type(a[1].element, tuple(shape)), "tile.reshape", [a[0]], how=how)
+
+    def dot(self, body: Body, scope: Scope) -> None:
+        element = self.random.choice(("bf16", "f16"))
+        batch = (self.random.choice((1, 2, 3)),) if self.random.random() < 0.1 else ()
+        m, n, k = (self.random.choice((*self.extents, 16, 32, 64)) for _ in range(3))
+        if prod(batch) * max(m * n, m * k, k * n) > TILE_LIMIT:
+            return
+        a = self.of_type(body, scope, Type(element, (*batch, m, k)))
+        if self.random.random() < 0.5:
+            order = (*range(len(batch)), len(batch) + 1, len(batch))
+            b = self.of_type(body, scope, Type(element, (*batch, n, k)))
+            b = self.add(body, scope, Type(element, (*batch, k, n)), "tile.transpose", [b], permutation=order)
+        else:
+            b = self.of_type(body, scope, Type(element, (*batch, k, n)))
+        kind = Type(p.DOTS[element], (*batch, m, n))
+        self.add(body, scope, kind, "tile.dot", [a, b, self.of_type(body, scope, kind)])
+
+    # --- Control ---
+
+    def carried(self, scope: Scope, least: int) -> list[tuple[int, Type]]:
+        count = self.random.choice((least, 1, 1, 2))
+        return [entry for _ in range(count) if (entry := self.pick(scope, lambda t: True))]
+
+    def ending(self, body: Body, scope: Scope, kinds: list[Type]) -> None:
+        body.yields = [self.of_type(body, scope, kind) for kind in kinds]
+
+    def loop(self, body: Body, scope: Scope) -> None:
+        carried = self.carried(scope, 0)
+        inner, counter = scope.inner(), self.value()
+        args = [self.value() for _ in carried]
+        inner.indices.append(counter)
+        inner.values += zip(args, [kind for _, kind in carried])
+        nested = Body([counter, *args])
+        self.fill(nested, inner, self.random.randint(1, 4))
+        self.ending(nested, inner, [kind for _, kind in carried])
+        if not carried:
+            self.keep(nested, inner)
+        upper = (
+            ("trips", self.random.randrange(2)) if self.random.random() < 0.6 else self.random.choice((0, 1, 2, 3, 4))
+        )
+        results = [self.value() for _ in carried]
+        attrs = {"start": self.random.choice((0, 0, 0, 1)), "step": self.random.choice((1, 1, 1, 2)), "upper": upper}
+        body.nodes.append(Node("scf.for", [value for value, _ in carried], results, attrs, [nested]))
+        scope.values += zip(results, [kind for _, kind in carried])
+
+    def repeat(self, body: Body, scope: Scope) -> None:
+        carried = self.carried(scope, 1)
+        if not carried:
+            return
+        limit = self.of_type(body, scope, Type("i32"))
+        inner, counter = scope.inner(), self.value()
+        args = [self.value() for _ in carried]
+        inner.values += [(counter, Type("i32")), *zip(args, [kind for _, kind in carried])]
+        nested = Body([counter, *args])
+        self.fill(nested, inner, self.random.randint(1, 3))
+        self.ending(nested, inner, [kind for _, kind in carried])
+        results = [self.value() for _ in carried]
+        body.nodes.append(Node("scf.while", [limit, *(value for value, _ in carried)], results, {}, [nested]))
+        scope.values += zip(results, [kind for _, kind in carried])
+
+    def branch(self, body: Body, scope: Scope) -> None:
+        kinds = [kind for _, kind in self.carried(scope, 0)]
+        condition = self.of_type(body, scope, Type("i1"))
+        bodies = []
+        for _ in range(2):
+            inner, nested = scope.inner(), Body([])
+            self.fill(nested, inner, self.random.randint(0, 3))
+            self.ending(nested, inner, kinds)
+            if not kinds and nested.nodes:
+                self.keep(nested, inner)
+            bodies.append(nested)
+        results = [self.value() for _ in kinds]
+        body.nodes.append(Node("scf.if", [condition], results, {}, bodies))
+        scope.values += zip(results, kinds)

@@ -1,0 +1,526 @@
+"""A tile program as a small typed tree that is easy to make at random and to take apart, and its text as a module.
+
+A program has a grid, trip counts that only the launch knows, input arrays, and a body of nodes. A node is an operation, its operands (numbers of
+earlier values), its attributes, and for control flow its bodies. Types are not stored: `render` infers them while it prints, so
+that after a change (an extent made smaller, a node taken out) the program is either well typed again, or `IllTyped` and discarded.
+
+Every block writes results of its own. A store takes an output array of its own, and there either
+
+- a *slot*: one window for each block and each trip of the loops round it (leading dimensions of the array), so no two stores meet; or
+- a *tile* of the array's first dimensions at block · extent + shift, which may stick out on both sides; later trips overwrite earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+FLOATS = ("f16", "bf16", "f32", "f64")
+APPROXIMABLE = ("f16", "bf16", "f32")
+INTEGERS = ("i8", "i16", "i32", "i64")
+WITH_BITS = (*INTEGERS, "i1")
+
+BINARY: dict[str, tuple[str, ...]] = {
+    **{f"arith.{op}f": FLOATS for op in ("add", "sub", "mul", "div", "maximum", "minimum", "maxnum", "minnum")},
+    **{
+        f"arith.{op}": INTEGERS
+        for op in ("addi", "subi", "muli", "maxsi", "minsi", "maxui", "minui", "shli", "shrui", "shrsi")
+    },
+    **{f"arith.{op}i": WITH_BITS for op in ("and", "or", "xor")},
+}
+"""Operations of two operands of one type -> the element types they take."""
+DIVISIONS = tuple(f"arith.{op}" for op in ("divsi", "divui", "remsi", "remui", "floordivsi", "ceildivsi", "ceildivui"))
+"""Printed with a divisor of 1 in place of 0."""
+UNARY: dict[str, tuple[str, ...]] = {
+    "arith.negf": FLOATS,
+    **{f"math.{op}": FLOATS for op in ("absf", "ceil", "floor", "sqrt")},
+    **{f"math.{op}": APPROXIMABLE for op in ("exp", "exp2", "log", "log2", "rsqrt", "tanh", "sin", "cos")},
+    "math.absi": INTEGERS,
+}
+FLOAT_PREDICATES = ("oeq", "one", "olt", "ole", "ogt", "oge", "ueq", "une", "ult", "ule", "ugt", "uge")
+INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")
+REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
+DOTS = {"f16": "f32", "bf16": "f32"}
+"""Operand type of a dot -> accumulator type."""
+MAX_ELEMENTS = 8192
+MAX_WHILE_TRIPS = 3
+
+
+class IllTyped(Exception):
+    """The program is no program; a change made it so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A tile of `element`s; a scalar without a shape."""
+
+    element: str
+    shape: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"tensor<{'x'.join(map(str, self.shape))}x{self.element}>" if self.shape else self.element
+
+
+INDEX = Type("index")
+
+
+@dataclass(slots=True)
+class Body:
+    """Values that it starts with, nodes in order, values that it ends with."""
+
+    args: list[int]
+    nodes: list[Node] = field(default_factory=list)
+    yields: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Node:
+    """An operation: `results` and `args` are numbers of values. What `attrs` holds, the method of `_Renderer` for `op` says."""
+
+    op: str
+    args: list[int]
+    results: list[int]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    bodies: list[Body] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Array:
+    """An input. `view`: 'dense', 'transposed' (strides in reverse order), 'sliced' (of a larger array, steps of 2) or 'repeated' (stride 0 in
+    dimension 0). `data`: what it holds, see `check.fill`."""
+
+    name: str
+    element: str
+    shape: tuple[int, ...]
+    view: str = "dense"
+    data: str = "small"
+
+
+@dataclass(slots=True)
+class Program:
+    """`grid` and `trips`: extents that only the launch knows. The grid's coordinates are the values -1, -2 …"""
+
+    seed: int
+    grid: tuple[int, ...]
+    trips: tuple[int, ...]
+    arrays: list[Array]
+    body: Body
+
+    def nodes(self) -> Iterator[tuple[Body, int, Node]]:
+        """Every node with the body it is in and its place there, outer before inner."""
+
+        def walk(body: Body) -> Iterator[tuple[Body, int, Node]]:
+            for place, node in enumerate(body.nodes):
+                yield body, place, node
+                for inner in node.bodies:
+                    yield from walk(inner)
+
+        yield from walk(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    name: str
+    element: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A module's text, its output arrays, and the types of all values."""
+
+    text: str
+    outputs: tuple[Output, ...]
+    types: dict[int, Type]
+
+
+def memref(element: str, rank: int, dense: bool = False) -> str:
+    strides = ["?"] * (rank - 1) + ["1" if dense else "?"]
+    return f"memref<{'?x' * rank}{element}, strided<[{', '.join(strides)}]>>"
+
+
+def render(program: Program) -> Rendered:
+    """The program's text. Raises IllTyped."""
+    return _Renderer(program).render()
+
+
+def require(condition: object) -> None:
+    if not condition:
+        raise IllTyped
+
+
+class _Renderer:
+    """Prints nodes, one method for each kind, inferring the types of their results on the way."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.types: dict[int, Type] = {-1 - axis: INDEX for axis in range(len(program.grid))}
+        self.lines: list[str] = []
+        self.outputs: list[Output] = []
+        self.arrays = {array.name: array for array in program.arrays}
+        self.used: dict[str, None] = {}
+        self.loops: list[tuple[int, int]] = []  # counter and upper bound of each loop round the place, outermost first
+        self.stores: dict[int, tuple[Output, str, str, Type]] = {}
+        self.fresh = 0
+        self.depth = 1
+
+    def render(self) -> Rendered:
+        self.body(self.program.body)
+        require(self.outputs)
+        ruler = [
+            *(f"G{axis}" for axis in range(len(self.program.grid))),
+            *(f"T{i}" for i in range(len(self.program.trips))),
+        ]
+        arguments = [f"%ruler: {memref('i8', len(ruler))} [{', '.join(ruler)}]"]
+        for name in self.used:
+            array = self.arrays[name]
+            dense = array.view in ("dense", "repeated")
+            dims = ", ".join(f"{name}_{axis}" for axis in range(len(array.shape)))
+            arguments.append(f"%{name}: {memref(array.element, len(array.shape), dense)} [{dims}]")
+        for output in self.outputs:
+            dims = ", ".join(f"{output.name}_{axis}" for axis in range(len(output.shape)))
+            arguments.append(f"%{output.name}: {memref(output.element, len(output.shape), True)} [{dims}]")
+        bound = ", ".join(f"%t{i} = T{i}" for i in range(len(self.program.trips)))
+        dims_text = f" dims({bound})" if bound else ""
+        grid = ", ".join(f"%g{axis} = G{axis}" for axis in range(len(self.program.grid)))
+        head = ",\n    ".join(arguments)
+        text = f"tile.kernel @fuzz({head})\n   {dims_text} grid({grid}) {{\n" + "\n".join(self.lines) + "\n}\n"
+        return Rendered(text, tuple(self.outputs), self.types)
+
+    # --- Helpers ---
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def name(self, value: int) -> str:
+        return f"%v{value}" if value >= 0 else f"%g{-1 - value}"
+
+    def temporary(self, text: str) -> str:
+        """A line that defines a value that is no value of the tree; gives its name."""
+        self.fresh += 1
+        self.line(f"%x{self.fresh} = {text}")
+        return f"%x{self.fresh}"
+
+    def typed(self, value: int) -> Type:
+        require(value in self.types)
+        return self.types[value]
+
+    def define(self, node: Node, kind: Type, text: str) -> None:
+        require(prod(kind.shape) <= MAX_ELEMENTS and all(extent >= 1 for extent in kind.shape))
+        self.types[node.results[0]] = kind
+        self.line(f"{self.name(node.results[0])} = {text}")
+
+    def body(self, body: Body) -> None:
+        for node in body.nodes:
+            kind = node.op.partition(".")[2] if node.op.startswith(("tile.", "scf.")) else node.op
+            if node.op in BINARY:
+                self.binary(node)
+            elif node.op in UNARY:
+                self.unary(node)
+            elif node.op in DIVISIONS:
+                self.division(node)
+            else:
+                getattr(self, f"op_{kind.replace('.', '_')}")(node)
+
+    # --- Elementwise ---
+
+    def binary(self, node: Node) -> None:
+        kind = self.typed(node.args[0])
+        require(kind == self.typed(node.args[1]) and kind.element in BINARY[node.op])
+        self.define(node, kind, f"{node.op} {', '.join(map(self.name, node.args))} : {kind}")
+
+    def unary(self, node: Node) -> None:
+        kind = self.typed(node.args[0])
+        require(kind.element in UNARY[node.op])
+        self.define(node, kind, f"{node.op} {self.name(node.args[0])} : {kind}")
+
+    def division(self, node: Node) -> None:
+        kind = self.typed(node.args[0])
+        require(kind == self.typed(node.args[1]) and kind.element in INTEGERS)
+        zero, one = (self.splat(kind, text) for text in ("0", "1"))
+        divisor = self.name(node.args[1])
+        is_zero = self.temporary(f"tile.cmp eq {divisor}, {zero} : {kind} -> {Type('i1', kind.shape)}")
+        safe = self.temporary(f"tile.select {is_zero}, {one}, {divisor} : {Type('i1', kind.shape)}, {kind}")
+        self.define(node, kind, f"{node.op} {self.name(node.args[0])}, {safe} : {kind}")
+
+    def splat(self, kind: Type, text: str) -> str:
+        scalar = self.temporary(f"arith.constant {text} : {kind.element}")
+        return self.temporary(f"tile.full {scalar} : {kind.element} -> {kind}") if kind.shape else scalar
+
+    def op_math_fma(self, node: Node) -> None:
+        kind = self.typed(node.args[0])
+        require(all(self.typed(arg) == kind for arg in node.args) and kind.element in FLOATS)
+        self.define(node, kind, f"math.fma {', '.join(map(self.name, node.args))} : {kind}")
+
+    def op_cmp(self, node: Node) -> None:
+        """`predicate`."""
+        kind, predicate = self.typed(node.args[0]), node.attrs["predicate"]
+        require(kind == self.typed(node.args[1]) and kind != INDEX)
+        require(predicate in (FLOAT_PREDICATES if kind.element in FLOATS else INTEGER_PREDICATES))
+        require(kind.element != "i1" or predicate in ("eq", "ne"))
+        result = Type("i1", kind.shape)
+        self.define(node, result, f"tile.cmp {predicate} {', '.join(map(self.name, node.args))} : {kind} -> {result}")
+
+    def op_select(self, node: Node) -> None:
+        condition, kind = self.typed(node.args[0]), self.typed(node.args[1])
+        require(condition == Type("i1", kind.shape) and kind == self.typed(node.args[2]))
+        self.define(node, kind, f"tile.select {', '.join(map(self.name, node.args))} : {condition}, {kind}")
+
+    def op_cast(self, node: Node) -> None:
+        """`element`, `saturate`."""
+        kind = self.typed(node.args[0])
+        result = Type(node.attrs["element"], kind.shape)
+        require(not node.attrs["saturate"] or result.element in FLOATS)
+        word = "saturate " if node.attrs["saturate"] else ""
+        self.define(node, result, f"tile.cast {word}{self.name(node.args[0])} : {kind} -> {result}")
+
+    # --- Constants and shapes ---
+
+    def op_constant(self, node: Node) -> None:
+        """`element`, `text` (a number, or 'nan', 'inf', '-inf')."""
+        element, text = node.attrs["element"], node.attrs["text"]
+        op = f'tile.constant "{text}"' if text[-1] in "nf" else f"arith.constant {text}"
+        self.define(node, Type(element), f"{op} : {element}")
+
+    def op_zero(self, node: Node) -> None:
+        """`type`: what the shrinker puts in the place of a value."""
+        kind: Type = node.attrs["type"]
+        text = "false" if kind.element == "i1" else "0.0" if kind.element in FLOATS else "0"
+        scalar = self.temporary(f"arith.constant {text}" + ("" if text == "false" else f" : {kind.element}"))
+        if kind.shape:
+            self.define(node, kind, f"tile.full {scalar} : {kind.element} -> {kind}")
+        else:
+            self.define(
+                node,
+                kind,
+                f"tile.select %always, {scalar}, {scalar} : i1, {kind.element}".replace("%always", self.true()),
+            )
+
+    def true(self) -> str:
+        return self.temporary("arith.constant true")
+
+    def op_coordinate(self, node: Node) -> None:
+        """A grid coordinate or a loop's counter as an i32."""
+        require(self.typed(node.args[0]) == INDEX)
+        self.define(node, Type("i32"), f"tile.cast {self.name(node.args[0])} : index -> i32")
+
+    def op_full(self, node: Node) -> None:
+        """`shape`."""
+        kind = self.typed(node.args[0])
+        require(not kind.shape and kind != INDEX)
+        result = Type(kind.element, node.attrs["shape"])
+        self.define(node, result, f"tile.full {self.name(node.args[0])} : {kind} -> {result}")
+
+    def op_iota(self, node: Node) -> None:
+        """`element`, `shape`, `axis`."""
+        result = Type(node.attrs["element"], node.attrs["shape"])
+        require(node.attrs["axis"] < len(result.shape))
+        self.define(node, result, f"tile.iota axis {node.attrs['axis']} : {result}")
+
+    def op_expand(self, node: Node) -> None:
+        """`axis`."""
+        kind, axis = self.typed(node.args[0]), node.attrs["axis"]
+        require(1 <= len(kind.shape) < 4 and axis <= len(kind.shape))
+        result = Type(kind.element, (*kind.shape[:axis], 1, *kind.shape[axis:]))
+        self.define(node, result, f"tile.expand {self.name(node.args[0])} axis {axis} : {kind} -> {result}")
+
+    def op_broadcast(self, node: Node) -> None:
+        """`extents`: for each dimension what it becomes where it is 1."""
+        kind, extents = self.typed(node.args[0]), node.attrs["extents"]
+        require(kind.shape and len(extents) == len(kind.shape))
+        result = Type(kind.element, tuple(new if old == 1 else old for old, new in zip(kind.shape, extents)))
+        self.define(node, result, f"tile.broadcast {self.name(node.args[0])} : {kind} -> {result}")
+
+    def op_reshape(self, node: Node) -> None:
+        """`how`: ('flatten',), ('merge', axis) with the next dimension, ('split', axis, factor)."""
+        kind = self.typed(node.args[0])
+        shape = list(kind.shape)
+        require(shape)
+        match node.attrs["how"]:
+            case ("flatten",):
+                shape = [prod(shape)]
+            case ("merge", axis):
+                require(axis + 1 < len(shape))
+                shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]
+            case ("split", axis, factor):
+                require(axis < len(shape) < 4 and shape[axis] % factor == 0)
+                shape[axis : axis + 1] = [shape[axis] // factor, factor]
+        result = Type(kind.element, tuple(shape))
+        self.define(node, result, f"tile.reshape {self.name(node.args[0])} : {kind} -> {result}")
+
+    def op_transpose(self, node: Node) -> None:
+        """`permutation`."""
+        kind, order = self.typed(node.args[0]), node.attrs["permutation"]
+        require(sorted(order) == list(range(len(kind.shape))) and kind.shape)
+        result = Type(kind.element, tuple(kind.shape[i] for i in order))
+        self.define(node, result, f"tile.transpose {self.name(node.args[0])} {list(order)} : {kind} -> {result}")
+
+    def op_reduce(self, node: Node) -> None:
+        """`kind`, `axis`."""
+        kind, axis, what = self.typed(node.args[0]), node.attrs["axis"], node.attrs["kind"]
+        require(axis < len(kind.shape) and kind.element in (*FLOATS, *INTEGERS))
+        element = "i32" if what.startswith("arg") else kind.element
+        result = Type(element, (*kind.shape[:axis], *kind.shape[axis + 1 :]))
+        self.define(node, result, f"tile.reduce {what} {self.name(node.args[0])} axis {axis} : {kind} -> {result}")
+
+    def op_dot(self, node: Node) -> None:
+        a, b, c = (self.typed(arg) for arg in node.args)
+        require(len(a.shape) == len(b.shape) == len(c.shape) >= 2 and a.element == b.element)
+        require(DOTS.get(a.element) == c.element and a.shape[:-2] == b.shape[:-2] == c.shape[:-2])
+        require(a.shape[-1] == b.shape[-2] and (a.shape[-2], b.shape[-1]) == c.shape[-2:])
+        self.define(node, c, f"tile.dot {', '.join(map(self.name, node.args))} : {a}, {b} -> {c}")
+
+    # --- Memory ---
+
+    def starts(self, base: Sequence[int], terms: Sequence[tuple[int, Sequence[int]]]) -> str:
+        """Indices `base` + Σ value · coefficients, where `terms` are values with one coefficient for each dimension."""
+        names = []
+        for axis, constant in enumerate(base):
+            total = self.temporary(f"arith.constant {constant} : index")
+            for value, coefficients in terms:
+                if coefficients[axis]:
+                    require(self.typed(value) == INDEX)
+                    factor = self.temporary(f"arith.constant {coefficients[axis]} : index")
+                    part = self.temporary(f"arith.muli {self.name(value)}, {factor} : index")
+                    total = self.temporary(f"arith.addi {total}, {part} : index")
+            names.append(total)
+        return ", ".join(names)
+
+    def op_load(self, node: Node) -> None:
+        """`array`, `shape`, `dims`, `base`, `coefficients` (for each index operand), `fill`: whether the first operand is what is past the edges."""
+        array = self.arrays[node.attrs["array"]]
+        self.used[array.name] = None
+        operands = list(node.args)
+        fill = operands.pop(0) if node.attrs["fill"] else None
+        kind = Type(array.element, node.attrs["shape"])
+        require(fill is None or self.typed(fill) == Type(array.element))
+        at = self.starts(node.attrs["base"], list(zip(operands, node.attrs["coefficients"])))
+        word = "" if fill is None else f" else {self.name(fill)}"
+        source = memref(array.element, len(array.shape), array.view in ("dense", "repeated"))
+        self.define(
+            node, kind, f"tile.load %{array.name}[{at}]{word} dims {list(node.attrs['dims'])} : {source} -> {kind}"
+        )
+
+    def op_store(self, node: Node) -> None:
+        """`style` ('slot' or 'tile'), `shift` and `excess` (for each dimension of a tile)."""
+        kind = self.typed(node.args[0])
+        require(kind != INDEX)
+        rank, grid = len(kind.shape), self.program.grid
+        name = f"out{len(self.outputs)}"
+        if node.attrs["style"] == "tile":
+            require(rank >= len(grid))
+            shift, excess = node.attrs["shift"][:rank], node.attrs["excess"][:rank]
+            require(len(shift) == rank)
+            blocks = [*grid, *[1] * (rank - len(grid))]
+            shape = tuple(max(1, count * extent + more) for count, extent, more in zip(blocks, kind.shape, excess))
+            terms = [
+                (-1 - axis, [kind.shape[axis] if d == axis else 0 for d in range(rank)]) for axis in range(len(grid))
+            ]
+            at, dims = self.starts(shift, terms), list(range(rank))
+        else:
+            leading = [*(-1 - axis for axis in range(len(grid))), *(counter for counter, _ in self.loops)]
+            shape = (*grid, *(max(1, upper) for _, upper in self.loops), *kind.shape)
+            zeros = self.starts([0] * rank, [])
+            at = ", ".join([*map(self.name, leading), *([zeros] if rank else [])])
+            dims = list(range(len(leading), len(shape)))
+        output = Output(name, kind.element, shape)
+        self.outputs.append(output)
+        target = memref(kind.element, len(shape), True)
+        self.line(f"tile.store {self.name(node.args[0])}, %{name}[{at}] dims {dims} : {kind}, {target}")
+        if node.results:
+            # A block reads its own stores back.
+            self.define(node, kind, f"tile.load %{name}[{at}] dims {dims} : {target} -> {kind}")
+
+    # --- Control ---
+
+    def names(self, values: Sequence[int]) -> str:
+        return ", ".join(map(self.name, values))
+
+    def kinds(self, values: Sequence[int]) -> str:
+        return ", ".join(str(self.typed(value)) for value in values)
+
+    def nested(self, body: Body) -> None:
+        self.depth += 1
+        self.body(body)
+        self.depth -= 1
+
+    def ends(self, body: Body, kinds: Sequence[Type]) -> None:
+        require([self.typed(value) for value in body.yields] == list(kinds))
+        if kinds:
+            self.line(f"  scf.yield {self.names(body.yields)} : {self.kinds(body.yields)}")
+
+    def op_for(self, node: Node) -> None:
+        """`start`, `step`, `upper`: ('trips', i) or a number. The body takes the counter and the carried values."""
+        upper, body = node.attrs["upper"], node.bodies[0]
+        if isinstance(upper, tuple):
+            require(upper[1] < len(self.program.trips))
+            limit, extent = f"%t{upper[1]}", self.program.trips[upper[1]]
+        else:
+            limit, extent = self.temporary(f"arith.constant {upper} : index"), upper
+        start, step = (self.temporary(f"arith.constant {node.attrs[key]} : index") for key in ("start", "step"))
+        counter, *carried = body.args
+        require(len(carried) == len(node.args) == len(node.results))
+        kinds = [self.typed(arg) for arg in node.args]
+        self.types[counter] = INDEX
+        self.types.update(zip(carried, kinds))
+        head = f"scf.for {self.name(counter)} = {start} to {limit} step {step}"
+        if kinds:
+            pairs = ", ".join(f"{self.name(inner)} = {self.name(outer)}" for inner, outer in zip(carried, node.args))
+            head = f"{self.names(node.results)} = {head} iter_args({pairs}) -> ({', '.join(map(str, kinds))})"
+        self.line(head + " {")
+        self.loops.append((counter, extent))
+        self.nested(body)
+        self.loops.pop()
+        self.ends(body, kinds)
+        self.line("}")
+        self.types.update(zip(node.results, kinds))
+
+    def op_while(self, node: Node) -> None:
+        """The first operand, an i32, cut to 0 … MAX_WHILE_TRIPS, is the number of trips; the others are carried. The body takes the i32 counter
+        and the carried values."""
+        body = node.bodies[0]
+        require(self.typed(node.args[0]) == Type("i32"))
+        kinds = [self.typed(arg) for arg in node.args[1:]]
+        counter, *carried = body.args
+        require(len(carried) == len(kinds) == len(node.results) and kinds)
+        most, zero, one = (self.temporary(f"arith.constant {n} : i32") for n in (MAX_WHILE_TRIPS, 0, 1))
+        limit = self.temporary(f"arith.minsi {self.name(node.args[0])}, {most} : i32")
+        self.types.update(zip((counter, *carried), (Type("i32"), *kinds)))
+        before = [f"%w{value}" for value in body.args]
+        pairs = ", ".join(f"{a} = {b}" for a, b in zip(before, (zero, *map(self.name, node.args[1:]))))
+        types = ", ".join(map(str, (Type("i32"), *kinds)))
+        self.fresh += 1
+        end = f"%x{self.fresh}"
+        self.line(f"{end}, {self.names(node.results)} = scf.while ({pairs}) : ({types}) -> ({types}) {{")
+        more = self.temporary(f"tile.cmp slt {before[0]}, {limit} : i32 -> i1")
+        self.line(f"  scf.condition({more}) {', '.join(before)} : {types}")
+        self.line("} do {")
+        arguments = ", ".join(f"{self.name(value)}: {self.typed(value)}" for value in body.args)
+        self.line(f"^bb0({arguments}):")
+        self.nested(body)
+        require([self.typed(value) for value in body.yields] == kinds)
+        following = self.temporary(f"arith.addi {self.name(counter)}, {one} : i32")
+        self.line(f"  scf.yield {following}, {self.names(body.yields)} : {types}")
+        self.line("}")
+        self.types.update(zip(node.results, kinds))
+
+    def op_if(self, node: Node) -> None:
+        """Bodies: then, else."""
+        require(self.typed(node.args[0]) == Type("i1"))
+        head = f"scf.if {self.name(node.args[0])}"
+        before = len(self.lines)
+        self.line("")
+        self.nested(node.bodies[0])
+        kinds = [self.typed(value) for value in node.bodies[0].yields]
+        require(len(kinds) == len(node.results))
+        self.ends(node.bodies[0], kinds)
+        if kinds:
+            head = f"{self.names(node.results)} = {head} -> ({', '.join(map(str, kinds))})"
+        self.lines[before] = "  " * self.depth + head + " {"
+        self.line("} else {")
+        self.nested(node.bodies[1])
+        self.ends(node.bodies[1], kinds)
+        self.line("}")
+        self.types.update(zip(node.results, kinds))
