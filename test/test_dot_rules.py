@@ -251,10 +251,12 @@ tile.kernel @k(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K]) grid(%g = M) {{
         ("sm_80", 64, 64, 4),
         ("sm_80", 128, 128, 8),
         ("sm_80", 16, 16, 4),
+        ("sm_80", 128, 256, 8),
+        ("sm_80", 256, 256, 16),
     ],
 )
 def test_chosen_warps(target, m, n, warps):
-    """A warpgroup for each 64 rows, up to two, and accumulators of at most 128 (64) registers a thread."""
+    """A warpgroup for each 64 rows, up to two, and accumulators of at most 128 registers a thread."""
     module = parse_module(DOT.format(m=m, n=n))
     kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     dots = [op for op in kernel.walk() if isinstance(op, tile.DotOp)]
