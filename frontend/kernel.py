@@ -43,7 +43,7 @@ class Parameter:
     """One parameter of a kernel: an `Array`, a `DType` (a scalar), or the class `constexpr`."""
 
     name: str
-    annotation: Array | DType | type[constexpr]
+    annotation: Any
     default: Any = REQUIRED
 
     @property
@@ -165,13 +165,14 @@ class KernelFunction:
         `stream` as for `tesela.compile` and `Kernel`. Raises TeselaError for a wrong kernel or wrong arguments.
         """
         plain = not kwargs and target is None and len(args) in self._plain_counts
-        if plain:
+        types: tuple[Any, ...] = ()
+        if plain and self._typed:
             try:
-                types = tuple([args[i].dtype for i in self._typed if i < len(args)]) if self._typed else ()
+                types = tuple([args[i].dtype for i in self._typed if i < len(args)])
             except AttributeError:  # an array that only its interface describes; `view` knows them all
                 return self._program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
-            if (found := self._plain.get(types)) is not None and found.is_current():
-                return found.kernel(*args, device=device, stream=stream)
+        if plain and (found := self._plain.get(types)) is not None and found.is_current():
+            return found.kernel(*args, device=device, stream=stream)
         values: dict[str, Any] = {}
         if self.constants:
             if len(args) > len(self.params):
@@ -285,7 +286,7 @@ def _read_signature(function: FunctionType) -> tuple[Parameter, ...]:
     for param in inspect.signature(function).parameters.values():
         if param.kind in (param.VAR_POSITIONAL, param.VAR_KEYWORD):
             raise _signature_error(function, param.name, "a kernel has no * or ** parameters", "name each argument")
-        annotation = param.annotation
+        annotation: Any = param.annotation
         if isinstance(annotation, str):
             annotation = _evaluate(function, param.name, annotation)
         if annotation is param.empty:
