@@ -9,12 +9,13 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import ModuleOp
+
 from tesela.dialects import ptx
 from tesela.passes import PASSES, PassEntry, add_passes
 from tesela.passes.base import Pass, PassContext
 from tesela.tools import cli, opt
-from xdsl.dialects import arith
-from xdsl.dialects.builtin import ModuleOp
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PIPELINE = "plan-dataflow,infer-layouts,alloc-shared,tile-to-ptx,assign-registers"

@@ -105,7 +105,7 @@ def merges(x: Array[f32, N], flag: i1):
     a, b, c, dead = 1.0, 2.0, x[0], 0
     if flag:
         a, b = 3.0, 2.0
-        dead = 5  # noqa: F841 -- must not be merged
+        dead = 5
         t = x[1]
     else:
         c = 4

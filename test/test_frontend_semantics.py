@@ -546,7 +546,7 @@ def test_closures():
 
 # Names as text, which linters take for forward references.
 @tesela.kernel
-def generic(x: Array["T", "N"], y: Array["T", "N"], alpha: f32, n: i32, power: tesela.constexpr = 2):  # noqa: F821, UP037
+def generic(x: Array["T", "N"], y: Array["T", "N"], alpha: f32, n: i32, power: tesela.constexpr = 2):
     i = tesela.grid(N // 4) * 4
     wide = x[i : i + 4].to(f32) ** power * alpha
     if i < n:

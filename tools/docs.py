@@ -117,7 +117,7 @@ def command_line_page() -> str:
 def _arguments(parser: argparse.ArgumentParser) -> str:
     """What a parser takes, as a table (its help text differs between versions of Python)."""
     lines = [f"{parser.description}\n", "| argument | meaning |", "|---|---|"]
-    for action in parser._actions:  # noqa: SLF001 -- argparse has no public list of them
+    for action in parser._actions:  # argparse has no public list of them
         if action.help == argparse.SUPPRESS:
             continue
         names = ", ".join(f"`{name}`" for name in action.option_strings) or f"`{action.metavar or action.dest}`"
