@@ -6,6 +6,7 @@ loaded when it is first used: importing this package, and defining kernels, load
 
 from __future__ import annotations
 
+import builtins
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,8 @@ def _public() -> dict[str, str]:
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        return sorted(_public())
+        # `from tesela import *` leaves Python's own range, max … alone, as NumPy's does.
+        return sorted(name for name in _public() if not hasattr(builtins, name))
     # Import machinery asks for dunder names and submodules; neither must load the language.
     module = None if name.startswith("_") else _OTHERS.get(name) or _public().get(name)
     if module is None:

@@ -124,7 +124,7 @@ def _min_max(name: str) -> Iterator[Row]:
             words = ("ftz" if ftz else "", "NaN" if nan else "", "xorsign.abs" if xorsign else "")
             args = {"type": type_, "ftz": ftz, "nan": nan, "xorsign_abs": xorsign}
             # .xorsign.abs came with sm_86, which is no target here.
-            more = {"since": "sm_90"} if xorsign else {}
+            more = _SM90 if xorsign else _ANY
             yield make_row(_spell(name, *words, type_), _same(type_, 2), name, args, **more)
     yield make_row(f"{name}.f64", _same("f64", 2), name, {"type": "f64", "nan": False}, "fp64")
 

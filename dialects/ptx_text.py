@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from .diagnostics import Location, TeselaError
-from .ptx_isa import CLASS_OF_TYPE, SPECIAL_REGISTERS, TABLE, Row, UnknownInstruction, canonical, lookup
+from .ptx_isa import CLASS_OF_TYPE, SPECIAL_REGISTERS, Row, UnknownInstruction, canonical, lookup
 from .ptx_isa import Operand as Form
 from .ptx_program import (
     Addr,
@@ -134,7 +134,7 @@ def _print_entry(entry: Entry) -> list[str]:
             lines.append(f"  {print_instr(item)}")
         elif type(item) is LabelDef:
             lines.append(f"${item.name}:")
-        else:
+        elif type(item) is Pragma:
             lines.append(f'  .pragma "{item.text}";')
     lines.append("}")
     return lines
@@ -505,12 +505,10 @@ class _Reader:
                 self.fail(f"the guard '{token.text}' is of class {self.entry.registers[guard]}, not pred", token.at)
         token = self.name("an instruction")
         opcode = canonical(token.text)
-        row = TABLE.get(opcode)
-        if row is None:
-            try:
-                lookup(token.text)
-            except UnknownInstruction as error:
-                self.fail(str(error), token.at)
+        try:
+            row = lookup(opcode)
+        except UnknownInstruction as error:
+            self.fail(str(error), token.at)
         operands: list[Operand] = []
         places: list[int] = []
         if self.token.text != ";":
@@ -655,35 +653,30 @@ class _Reader:
 
     def _fits(self, form: Form, operand: Operand, row: Row) -> Any:
         """The operand as the form takes it, or a text that says why it does not fit."""
-        role, kind = form.role, type(operand)
+        role = form.role
         if form.after_sink:
-            if kind is not Pair:
+            if type(operand) is not Pair or type(operand.first) not in (Sink, Reg):
                 return f"must be two destinations, as in _|%p, found {_describe(operand)}"
             second = self._fits(Form(role, form.cls), operand.second, row)
             return second if type(second) is str else Pair(operand.first, second)
         if role in ("d", "s", "r", "io"):
             if form.count:
                 return self._fits_vector(form, operand)
-            if kind is Reg:
+            if type(operand) is Reg:
                 cls = self.entry.registers[operand.name]
                 return operand if cls == form.cls else f"must be of class {form.cls}, but {operand.name} is {cls}"
-            if kind is Imm and role == "s":
+            if type(operand) is Imm and role == "s":
                 return _immediate(operand, row)
             wanted = {"d": "a register to write", "s": "a register or a number"}.get(role, "a register")
             return f"must be {wanted}, found {_describe(operand)}"
         if role == "addr":
             return self._fits_address(form, operand)
         if role == "tma":
-            if kind is not TensorAddr or len(operand.coords) != form.count:
+            if type(operand) is not TensorAddr or len(operand.coords) != form.count:
                 return f"must be a tensor address with {form.count} coordinates, found {_describe(operand)}"
             return operand
-        if role == "label":
-            return operand if kind is Label else f"must be a label, found {_describe(operand)}"
-        expected = {"imm": Imm, "sym": Symbol, "special": Special, "sink": Sink}[role]
-        if kind is expected:
-            return operand
-        nouns = {"imm": "a number", "sym": "a variable", "special": "a special register", "sink": "the sink _"}
-        return f"must be {nouns[role]}, found {_describe(operand)}"
+        expected, noun = _PLAIN[role]
+        return operand if type(operand) is expected else f"must be {noun}, found {_describe(operand)}"
 
     def _fits_vector(self, form: Form, operand: Operand) -> Any:
         if type(operand) is not Vec or len(operand.items) != form.count:
@@ -701,6 +694,10 @@ class _Reader:
     def _fits_address(self, form: Form, operand: Operand) -> Any:
         if type(operand) is not Addr:
             return f"must be an address in brackets, found {_describe(operand)}"
+        if type(operand.base) is Symbol:
+            space = "param" if operand.base.name in self.params else "shared"
+            fits = form.cls == space or space == "shared" and form.cls == "cluster"
+            return operand if fits else f"is an address in {form.cls} memory, but {operand.base.name} lies in {space}"
         if type(operand.base) is not Reg:
             return operand
         cls = self.entry.registers[operand.base.name]
@@ -708,6 +705,15 @@ class _Reader:
         if cls == "b64" or cls == "b32" and not wide:
             return operand
         return f"needs a {'b64' if wide else 'b32'} register as its base, but {operand.base.name} is {cls}"
+
+
+_PLAIN: dict[str, tuple[type, str]] = {
+    "imm": (Imm, "a number"),
+    "sym": (Symbol, "a variable"),
+    "special": (Special, "a special register"),
+    "sink": (Sink, "the sink _"),
+    "label": (Label, "a label"),
+}
 
 
 def _unique(name: str, taken: Iterable[str]) -> str:

@@ -8,14 +8,15 @@ import tesela
 from tesela import Array, f32, i32
 
 HEADS, S, L, D = tesela.dims("HEADS S L D")
+T = tesela.dtype("T")
 
 
 @tesela.kernel
 def attention(
-    q: Array["T", HEADS, S, D],
-    k: Array["T", HEADS, L, D],
-    v: Array["T", HEADS, L, D],
-    out: Array["T", HEADS, S, D],
+    q: Array[T, HEADS, S, D],
+    k: Array[T, HEADS, L, D],
+    v: Array[T, HEADS, L, D],
+    out: Array[T, HEADS, S, D],
     scale: f32,
     HEAD: tesela.constexpr = 128,
     CAUSAL: tesela.constexpr = False,

@@ -6,6 +6,7 @@ import tesela
 from tesela import Array, f32
 
 M, N, S, H, HALF = tesela.dims("M N S H HALF")
+T = tesela.dtype("T")
 
 
 @tesela.function
@@ -36,7 +37,7 @@ def gelu(x):
 
 
 @tesela.kernel
-def add(x: Array["T", N], y: Array["T", N], z: Array["T", N], BLOCK: tesela.constexpr = 1024):
+def add(x: Array[T, N], y: Array[T, N], z: Array[T, N], BLOCK: tesela.constexpr = 1024):
     """z = x + y."""
     i = tesela.grid(tesela.ceildiv(N, BLOCK)) * BLOCK
     z[i : i + BLOCK] = x[i : i + BLOCK] + y[i : i + BLOCK]
@@ -44,9 +45,9 @@ def add(x: Array["T", N], y: Array["T", N], z: Array["T", N], BLOCK: tesela.cons
 
 @tesela.kernel
 def gated(
-    gate: Array["T", M, N],
-    up: Array["T", M, N],
-    y: Array["T", M, N],
+    gate: Array[T, M, N],
+    up: Array[T, M, N],
+    y: Array[T, M, N],
     ACTIVATION: tesela.constexpr = silu,
     BLOCK: tesela.constexpr = 1024,
 ):
@@ -59,10 +60,10 @@ def gated(
 
 @tesela.kernel
 def rotary(
-    x: Array["T", S, H, 2, HALF],
+    x: Array[T, S, H, 2, HALF],
     cosine: Array[f32, S, HALF],
     sine: Array[f32, S, HALF],
-    y: Array["T", S, H, 2, HALF],
+    y: Array[T, S, H, 2, HALF],
     BLOCK: tesela.constexpr = 64,
 ):
     """Rotary position embedding (Su et al. 2021) of heads whose two halves are a dimension of their own: each pair of elements
@@ -77,7 +78,7 @@ def rotary(
 
 
 @tesela.kernel
-def transpose(x: Array["T", M, N], y: Array["T", N, M], BLOCK: tesela.constexpr = 64):
+def transpose(x: Array[T, M, N], y: Array[T, N, M], BLOCK: tesela.constexpr = 64):
     """y = xᵀ."""
     m, n = tesela.grid(tesela.ceildiv(M, BLOCK), tesela.ceildiv(N, BLOCK))
     m, n = m * BLOCK, n * BLOCK

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import tesela
 from tesela import Array, f32
-from tesela.kernels.elementwise import identity
+
+from .elementwise import identity
 
 M, N, K, BATCH = tesela.dims("M N K BATCH")
+T = tesela.dtype("T")
 
 
 @tesela.kernel
 def linear(
-    A: Array["T", M, K],
-    W: Array["T", N, K],
-    bias: Array["T", N],
-    C: Array["T", M, N],
+    A: Array[T, M, K],
+    W: Array[T, N, K],
+    bias: Array[T, N],
+    C: Array[T, M, N],
     ACTIVATION: tesela.constexpr = identity,
     BM: tesela.constexpr = 128,
     BN: tesela.constexpr = 128,
@@ -31,8 +33,8 @@ def linear(
 
 @tesela.kernel
 def batched_gemm(
-    A: Array["T", BATCH, M, K],
-    B: Array["T", BATCH, K, N],
+    A: Array[T, BATCH, M, K],
+    B: Array[T, BATCH, K, N],
     C: Array[f32, BATCH, M, N],
     BM: tesela.constexpr = 128,
     BN: tesela.constexpr = 128,

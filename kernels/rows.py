@@ -8,10 +8,11 @@ import tesela
 from tesela import Array, f32, i32
 
 M, N = tesela.dims("M N")
+T = tesela.dtype("T")
 
 
 @tesela.kernel
-def softmax(x: Array["T", M, N], y: Array["T", M, N], BLOCK: tesela.constexpr = 1024):
+def softmax(x: Array[T, M, N], y: Array[T, M, N], BLOCK: tesela.constexpr = 1024):
     """y = softmax(x) along rows, reading x twice: the maximum and the sum run together, the sum rescaled where the maximum
     grows (Milakov, Gimelshein 2018). A row of nothing but -inf gives zeros."""
     row = tesela.grid(M)
@@ -30,10 +31,10 @@ def softmax(x: Array["T", M, N], y: Array["T", M, N], BLOCK: tesela.constexpr = 
 
 @tesela.kernel
 def layer_norm(
-    x: Array["T", M, N],
-    weight: Array["T", N],
-    bias: Array["T", N],
-    y: Array["T", M, N],
+    x: Array[T, M, N],
+    weight: Array[T, N],
+    bias: Array[T, N],
+    y: Array[T, M, N],
     epsilon: tesela.constexpr = 1e-5,
     BLOCK: tesela.constexpr = 1024,
 ):
@@ -61,11 +62,11 @@ def layer_norm(
 
 @tesela.kernel
 def rms_norm(
-    x: Array["T", M, N],
-    residual: Array["T", M, N],
-    weight: Array["T", N],
-    y: Array["T", M, N],
-    total: Array["T", M, N],
+    x: Array[T, M, N],
+    residual: Array[T, M, N],
+    weight: Array[T, N],
+    y: Array[T, M, N],
+    total: Array[T, M, N],
     epsilon: tesela.constexpr = 1e-6,
     BLOCK: tesela.constexpr = 1024,
 ):
@@ -84,7 +85,7 @@ def rms_norm(
 
 
 @tesela.kernel
-def row_sum(x: Array["T", M, N], y: Array[f32, M], BLOCK: tesela.constexpr = 1024):
+def row_sum(x: Array[T, M, N], y: Array[f32, M], BLOCK: tesela.constexpr = 1024):
     """The sum of each row, in f32."""
     row = tesela.grid(M)
     total = 0.0
@@ -94,7 +95,7 @@ def row_sum(x: Array["T", M, N], y: Array[f32, M], BLOCK: tesela.constexpr = 102
 
 
 @tesela.kernel
-def row_argmax(x: Array["T", M, N], y: Array[i32, M], BLOCK: tesela.constexpr = 1024):
+def row_argmax(x: Array[T, M, N], y: Array[i32, M], BLOCK: tesela.constexpr = 1024):
     """The index of the first maximum of each row, NaN counting as the largest; -1 for rows of no elements."""
     row = tesela.grid(M)
     best, where = tesela.full((), -math.inf, x.dtype), -1
@@ -105,4 +106,4 @@ def row_argmax(x: Array["T", M, N], y: Array[i32, M], BLOCK: tesela.constexpr = 
         if where < 0 or (best == best and not top <= best):
             best = top
             where = j + piece.argmax(0)
-    y[row] = where.to(i32)
+    y[row] = i32(where)

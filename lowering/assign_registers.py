@@ -157,7 +157,7 @@ class _Lifetimes:
     def spans(self, atom: int) -> list[Span]:
         """When an atom is live: from its definition to its last read in each block, in order."""
         def_block, def_time = self.def_block[atom], self.def_time[atom]
-        last = {def_block: def_time}
+        last: dict[int, int] = {def_block: def_time}
         for time, block in self.uses[atom]:
             while last.get(block, -1) < time:
                 last[block] = time
@@ -166,7 +166,7 @@ class _Lifetimes:
                 time, block = self.block_outer[block], self.block_parent[block]
         spans = [(def_time if block == def_block else self.block_start[block], end) for block, end in last.items()]
         if atom in self.also_written:
-            spans.append((self.also_written[atom],) * 2)
+            spans.append((self.also_written[atom], self.also_written[atom]))
         spans.sort()
         return spans
 
@@ -211,7 +211,7 @@ class _Lifetimes:
         if isinstance(op.source.owner, ConstantOp):
             self.materialised.add(op.source)
         source = self.atoms[op.source]
-        self.atoms[op.res] = tuple([source[i] for i in op.indices.get_values()])
+        self.atoms[op.res] = tuple([source[i] for i in op.indices.get_values()])  # type: ignore[misc]
 
     def _concat(self, op: ConcatOp) -> None:
         atoms: list[int] = []
@@ -239,7 +239,10 @@ class _Lifetimes:
             else:
                 self.use(value, base, 2, operand.registers)
         if guard is not None:
-            self.use(guard, *((base, 2) if len(self.atoms[guard]) > 1 else (last,)))
+            if len(self.atoms[guard]) > 1:
+                self.use(guard, base, 2)
+            else:
+                self.use(guard, last)
         results = [self.define(v, base + 1, step=2, group=w.registers) for v, w in zip(op.results, wanted_results)]
         ties = []
         if wanted_results and wanted_results[0].role == "io":
@@ -334,17 +337,16 @@ class _Lifetimes:
         before = self._open()
         carried = [self.define(argument, self.block_start[before] + 1) for argument in op.before.block.args]
         entry.ties = list(enumerate(carried))
-        condition = None
+        condition = op.before.block.last_op
+        assert isinstance(condition, ConditionOp)
         for inner in op.before.block.ops:
-            if isinstance(inner, ConditionOp):
-                # The values are handed on before the branch reads the condition, so their registers are written earlier than that.
-                condition, handed_on = inner, self._tick()
-                for value in inner.args:
-                    self.use_unless_immediate(value, handed_on)
-                self.use(inner.condition, self._tick())
-            else:
+            if inner is not condition:
                 self._visit(inner)
-        assert condition is not None
+        # The values are handed on before the branch reads the condition, so their registers are written earlier than that.
+        handed_on = self._tick()
+        for value in condition.args:
+            self.use_unless_immediate(value, handed_on)
+        self.use(condition.condition, self._tick())
         self._close()
         after = self._open()
         arguments = [self.define(argument, self.block_start[after] + 1) for argument in op.after.block.args]

@@ -85,7 +85,7 @@ class _Checker:
         owner = value.owner
         if isinstance(owner, PickOp):
             source = list(self.symbols(owner.source))
-            yield from (source[index] for index in owner.indices.get_values())
+            yield from (source[index] for index in owner.indices.get_values())  # type: ignore[misc]
         elif isinstance(owner, ConcatOp):
             for part in owner.parts:
                 yield from self.symbols(part)
@@ -102,8 +102,6 @@ class _Checker:
 
     def read(self, op: Operation, value: SSAValue, state: State, at: Sequence[int] | None = None) -> None:
         """The registers of a value (those at the given indices) must hold it."""
-        if isinstance(value.owner, ConstantOp) and value not in self.names:
-            return  # an immediate
         symbols = list(self.symbols(value))
         names = self.names.get(value, ())
         for index in range(len(symbols)) if at is None else at:
@@ -115,6 +113,11 @@ class _Checker:
                     op,
                     f"'{op.name}' reads register {number} of %{wanted.name_hint or '?'} in {names[index]}, which holds {holds}",
                 )
+
+    def read_scalar(self, op: Operation, value: SSAValue, state: State) -> None:
+        """A register, where a constant would be printed as an immediate."""
+        if not isinstance(value.owner, ConstantOp):
+            self.read(op, value, state)
 
     def write(self, value: SSAValue, state: State, at: Sequence[int] | None = None) -> None:
         names = self.names[value]
@@ -145,7 +148,7 @@ class _Checker:
                 self.while_(op, state)
             elif isinstance(op, WaitParityOp):
                 self.read(op, op.barrier, state)
-                self.read(op, op.phase, state)
+                self.read_scalar(op, op.phase, state)
                 self.clobber(op, state)
             elif isinstance(op, PickOp | ConcatOp):
                 self.bind(op, op.results, _attribute(op, "regs"))
@@ -174,6 +177,8 @@ class _Checker:
                 self.error(op, f"a result of the guarded {op.opcode.data} and its 'else' differ in registers")
         for k in range(n):
             for value, operand in zip(op.args, sources):
+                if operand.role == "s" and isinstance(value.owner, ConstantOp):
+                    continue  # an immediate
                 self.read_part(op, value, operand.registers, k, state)
             for value in op.guard:
                 self.read_part(op, value, 1, k, state)
@@ -197,7 +202,7 @@ class _Checker:
             self.write(argument, state)
 
         def test(current: State) -> None:
-            self.read(op, op.upper, current)
+            self.read_scalar(op, op.upper, current)
             self.clobber(op, current)
 
         def trip(current: State) -> None:
@@ -207,7 +212,7 @@ class _Checker:
             for value, argument in zip(last.args, arguments[1:]):
                 self.hand_on(last, value, argument, current)
             self.read(op, arguments[0], current)
-            self.read(op, op.step, current)
+            self.read_scalar(op, op.step, current)
             for argument in arguments:
                 self.write(argument, current)
             test(current)

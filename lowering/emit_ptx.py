@@ -22,6 +22,7 @@ constants: those without registers print as immediates, the others as a move whe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -78,6 +79,9 @@ from .assign_registers import PREFIX
 
 SHARED = SharedDecl("smem", 0, 1024, extern=True)
 """The dynamic shared memory, aligned for TMA's widest swizzle."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
+"""What may name an entry or a parameter (PTX ISA 9.0 §4.4); ptxas reads ASCII only."""
 
 MAX_GUARDED = 2
 """A branch of an `if` with at most so many instructions is guarded instead of branched round."""
@@ -146,10 +150,13 @@ class _KernelEmitter:
 
     def emit(self) -> Entry:
         kernel, entry = self.kernel, self.entry
+        plan = self.plan
+        entry.params = _params(kernel, plan)
+        for name in (entry.name, *(param.name for param in entry.params)):
+            if not _IDENTIFIER.fullmatch(name):
+                raise TeselaError.at(kernel, f"'{name}' is no name in PTX", "use letters, digits and underscores of ASCII")
         self.block(kernel.body.block)
         self.put("ret")
-        plan = kernel.plan.data if kernel.plan is not None else None
-        entry.params = _params(kernel, plan)
         entry.max_threads = (kernel.threads.value.data, 1, 1)
         asked = kernel.attributes.get("min_blocks")
         if isinstance(asked, IntegerAttr):
@@ -190,9 +197,9 @@ class _KernelEmitter:
         return _reg(found.data[0][0])
 
     def scalar(self, value: SSAValue, kind: str = "int") -> Reg | Imm:
-        """A single register, or the immediate that a constant without registers is."""
-        names = self.names.get(value)
-        if names is None and isinstance(value.owner, ConstantOp):
+        """A single register, or an immediate for a constant. One that has registers for another use is an immediate here too: its
+        lifetime does not count this use, so its registers may hold something else by now."""
+        if isinstance(value.owner, ConstantOp):
             return Imm(value.owner.value.value.data, kind)
         return _reg(self.regs(value)[0])
 
@@ -258,7 +265,7 @@ class _KernelEmitter:
 
     def param(self, op: ParamOp) -> None:
         self.bind(op, op.results, "regs")
-        declared = next((p.type for p in _params(self.kernel, self.plan) if p.name == op.param.data), None)
+        declared = next((param.type for param in self.entry.params if param.name == op.param.data), None)
         if declared is None:
             raise TeselaError.at(op, f"the kernel's plan has no parameter '{op.param.data}'")
         self.put(f"ld.param.{declared}", _reg(self.regs(op.res)[0]), Addr(Symbol(op.param.data)))
@@ -396,13 +403,18 @@ class _KernelEmitter:
                 self.guard = None
             return
         number = self.new_label()
-        has_else = len(branches) > 1 and not _is_empty(branches[1])
-        self.put("bra", Label(f"ELSE{number}" if has_else else f"ENDIF{number}"), guard=condition, negated=True)
-        self.block(branches[0])
-        if has_else:
+        then, other = (None if _is_empty(block) else block for block in (branches + [Block()])[:2])
+        if then is None and other is None:
+            return
+        skip = f"ENDIF{number}" if then is None or other is None else f"ELSE{number}"
+        self.put("bra", Label(skip), guard=condition, negated=then is not None)
+        if then is not None:
+            self.block(then)
+        if then is not None and other is not None:
             self.put("bra", Label(f"ENDIF{number}"))
             self.label(f"ELSE{number}")
-            self.block(branches[1])
+        if other is not None:
+            self.block(other)
         self.label(f"ENDIF{number}")
 
     def can_guard(self, block: Block, condition: str) -> bool:

@@ -62,6 +62,12 @@ class Contract:
         return tuple(map(DimExpr.parse, self.grid))
 
     @cached_property
+    def hazards(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of positions of arrays of which at least one is written: those for which overlap matters."""
+        arrays = [i for i, arg in enumerate(self.args) if isinstance(arg, ArrayArg)]
+        return tuple((i, j) for j in arrays for i in arrays if i < j and (_written(self.args[i]) or _written(self.args[j])))
+
+    @cached_property
     def signature(self) -> str:
         """`gemm(A: bf16[M, K], B: bf16[N, K], C: f32[M, N])`, as messages show it."""
         texts = [
@@ -253,14 +259,13 @@ class Contract:
             raise self.error(f"{what} is {expr}: {error}") from None
 
 
-def overlapping(args: Sequence[ArrayArg | ScalarArg], spans: Sequence[tuple[int, int] | None]) -> list[tuple[int, int]]:
+def overlapping(contract: Contract, spans: Sequence[tuple[int, int] | None]) -> list[tuple[int, int]]:
     """Pairs of positions whose bytes [first, end) overlap, at least one of them written."""
     pairs: list[tuple[int, int]] = []
-    filled = [(i, span) for i, span in enumerate(spans) if span is not None and span[0] < span[1]]
-    for at, (second, b) in enumerate(filled):
-        for first, a in filled[:at]:
-            if a[0] < b[1] and b[0] < a[1] and (_written(args[first]) or _written(args[second])):
-                pairs.append((first, second))
+    for first, second in contract.hazards:
+        a, b = spans[first], spans[second]
+        if a is not None and b is not None and a[0] < a[1] and b[0] < b[1] and a[0] < b[1] and b[0] < a[1]:
+            pairs.append((first, second))
     return pairs
 
 

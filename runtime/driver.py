@@ -126,7 +126,7 @@ def device(ordinal: int) -> Device:
     if not 0 <= ordinal < count:
         raise TeselaError.at(None, f"there is no GPU {ordinal}: the driver finds {count}")
     handle = check(driver.cuDeviceGet(ordinal), f"opening GPU {ordinal}")
-    name = check(driver.cuDeviceGetName(256, handle), "asking for a GPU's name").decode().rstrip("\0")
+    name = check(driver.cuDeviceGetName(256, handle), "asking for a GPU's name").split(b"\0")[0].decode()
     attribute = driver.CUdevice_attribute
     capability = tuple(
         check(driver.cuDeviceGetAttribute(key, handle), "asking for the compute capability")
@@ -200,31 +200,55 @@ def get_function(module: Any, name: str, shared_bytes: int) -> Any:
     return function
 
 
-def launch(
-    function: Any,
-    grid: tuple[int, int, int],
-    threads: int,
-    shared_bytes: int,
-    stream: int,
-    params: int,
-    cluster: tuple[int, int, int] = (1, 1, 1),
-) -> None:
-    """Launch with packed parameters; `params` is the address of an array of pointers to them (as `cuLaunchKernel` wants)."""
-    driver = api()
-    if cluster == (1, 1, 1):
-        result = driver.cuLaunchKernel(function, *grid, threads, 1, 1, shared_bytes, stream, params, 0)
-    else:
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-        config.sharedMemBytes, config.hStream = shared_bytes, driver.CUstream(stream)
-        config.attrs, config.numAttrs = [attribute], 1
-        result = driver.cuLaunchKernelEx(config, function, params, 0)
-    if result[0] != 0:
-        raise _failure(result[0], "launching the kernel")
+class Launcher:
+    """One kernel's launch with everything fixed but the stream; `params` is the address of an array of pointers to the parameters
+    (as `cuLaunchKernel` wants), whose values are read when it is called."""
+
+    def __init__(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        params: int,
+        cluster: tuple[int, int, int] = (1, 1, 1),
+    ):
+        driver = api()
+        self._streams: dict[int, Any] = {}
+        self._fixed = (function, *grid, threads, 1, 1, shared_bytes)
+        self._params = params
+        self._launch = driver.cuLaunchKernel
+        self._config = None
+        if cluster != (1, 1, 1):
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster
+            config = self._config = driver.CUlaunchConfig()
+            config.gridDimX, config.gridDimY, config.gridDimZ = grid
+            config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+            config.sharedMemBytes = shared_bytes
+            config.attrs, config.numAttrs = [attribute], 1
+
+    def status(self, stream: int) -> Any:
+        """Launch on a stream; the CUresult, which is 0 for success."""
+        handle = self._streams.get(stream)
+        if handle is None:
+            if len(self._streams) > 64:
+                self._streams.clear()
+            handle = self._streams[stream] = api().CUstream(stream)
+        if self._config is None:
+            return self._launch(*self._fixed, handle, self._params, 0)[0]
+        self._config.hStream = handle
+        return api().cuLaunchKernelEx(self._config, self._fixed[0], self._params, 0)[0]
+
+
+CONTEXT_ERRORS = (201, 400, 709)
+"""CUDA_ERROR_INVALID_CONTEXT, _INVALID_HANDLE, _CONTEXT_IS_DESTROYED: a launch while another context, or none, was current."""
+
+
+def launch_failure(status: Any) -> TeselaError:
+    """The error for a launch's status."""
+    return _failure(status, "launching the kernel")
 
 
 def encode_tensor_map(tensor_map: TensorMap) -> bytes:

@@ -26,6 +26,7 @@ from .arrays import ELEMENT_TYPES, HOST, ArrayView, allocate_like, clear, dense_
 from .assemble import Resources
 from .contract import Contract, overlapping
 from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate
+from .shortcuts import MISSED, Shortcuts
 from .specialize import ALIGNMENT, Facts, facts_of, usual_facts
 
 if TYPE_CHECKING:
@@ -67,11 +68,11 @@ class Kernel:
         self._variants: dict[tuple[Facts, str], Variant] = {}
         self._shapes: dict[tuple[Any, ...], _Shapes] = {}
         self._lock = threading.Lock()
-        self._last: Variant | None = None
         self._array_positions = [i for i, arg in enumerate(contract.args) if isinstance(arg, ArrayArg)]
         self._scalar_positions = [i for i, arg in enumerate(contract.args) if not isinstance(arg, ArrayArg)]
         self._outputs = [i for i in self._array_positions if contract.args[i].access == "w"]
         self._align_mask = max([ALIGNMENT, *contract.align.values()]) - 1
+        self._shortcuts = Shortcuts(contract, self._align_mask)
 
     @property
     def name(self) -> str:
@@ -88,15 +89,17 @@ class Kernel:
         one that the arrays' library works on. On a GPU the call returns once the launch is queued, but for host arrays, which
         it waits for. Raises TeselaError for every wrong argument, before anything is launched.
         """
+        plain = device is None and stream is None and not kwargs
+        if plain and (done := self._shortcuts.run(args)) is not MISSED:
+            return done
         contract = self.contract
         values = contract.bind(args, kwargs)
         views: list[ArrayView | None] = [None] * len(values)
         for i in self._array_positions:
             if values[i] is not None:
                 views[i] = view(values[i], f"{contract.name}: {contract.args[i].name}")
-        scalars: list[float] = [0] * len(values)
         for i in self._scalar_positions:
-            scalars[i] = contract.check_scalar(i, values[i])
+            values[i] = contract.check_scalar(i, values[i])
         place = self._place(views, device)
         left_out = [i for i in self._outputs if values[i] is None]
         if left_out:
@@ -106,12 +109,13 @@ class Kernel:
                 home = place if example is None and place >= 0 else next((v.device for v in views if v is not None), HOST)
                 values[i] = allocate_like(example, contract.output_shape(i, dims), contract.args[i].dtype, home)
                 views[i] = view(values[i])
-        spans = [seen.span() if seen is not None else None for seen in views]
-        overlaps = overlapping(contract.args, spans)
+        overlaps = overlapping(contract, [seen.span() if seen is not None else None for seen in views])
         if place == SIMULATOR:
-            launched = self._simulate(views, overlaps, scalars)
+            launched = self._simulate(views, overlaps, values)
         else:
-            launched = self._on_gpu(place, views, overlaps, scalars, stream)
+            launched = self._on_gpu(place, views, overlaps, values, stream)
+            if launched is not None and plain and not overlaps and not is_host(views):
+                self._shortcuts.add(args, values, views, launched, launched.variant.function(driver.device(place)))
         if not left_out:
             return None
         if not launched:
@@ -136,7 +140,7 @@ class Kernel:
                     shape = self.contract.output_shape(i, dims)
                     dtype = self.contract.args[i].dtype
                     views[i] = ArrayView(0, shape, dense_strides(shape), dtype, ELEMENT_TYPES[dtype].itemsize, HOST, False, None, None)
-            facts = facts_of(self.contract, views, dims, overlapping(self.contract.args, spans))
+            facts = facts_of(self.contract, views, dims, overlapping(self.contract, spans))
         return self._variant(facts or usual_facts(self.contract), wanted)
 
     def plan(self, *args: Any, **kwargs: Any) -> LaunchPlan:
@@ -151,13 +155,13 @@ class Kernel:
         if not hasattr(self._compiler, "ir"):
             raise self.contract.error("it was loaded as PTX text and has no other level")
         if facts is None:
-            facts = self._last.facts if self._last is not None else usual_facts(self.contract)
+            facts = self._shortcuts.latest.facts if self._shortcuts.latest is not None else usual_facts(self.contract)
         return self._compiler.ir(level, facts, self._target(target))
 
     @property
     def last(self) -> Variant:
         """The variant of the latest launch, or the usual one if there was none."""
-        return self._last or self.variant()
+        return self._shortcuts.latest or self.variant()
 
     @property
     def ptx(self) -> str:
@@ -214,13 +218,15 @@ class Kernel:
         self,
         place: int,
         views: Sequence[ArrayView | None],
-        addresses: Sequence[int] | None,
+        addresses: Sequence[int | None] | None,
         overlaps: Sequence[tuple[int, int]],
         target: Target,
     ) -> Call | None:
         """The prepared call for these arrays, at `addresses` where those are not the views' own; None for a grid of no blocks."""
         if addresses is not None:
-            views = [None if seen is None else replace(seen, address=at) for seen, at in zip(views, addresses)]
+            views = [
+                None if seen is None or at is None else replace(seen, address=at) for seen, at in zip(views, addresses)
+            ]
         mask = self._align_mask
         key = (
             place,
@@ -257,9 +263,9 @@ class Kernel:
                     found = self._variants[key] = self._compiler(facts, target)
         return found
 
-    def _simulate(self, views: list[ArrayView | None], overlaps: Sequence[tuple[int, int]], scalars: Sequence[float]) -> bool:
+    def _simulate(self, views: list[ArrayView | None], overlaps: Sequence[tuple[int, int]], values: list[Any]) -> bool:
         """Launch in the simulator; False for a grid of no blocks."""
-        from ..simulator.memory import Memory
+        from ..simulator import Memory
 
         memory = Memory()
         addresses = map_arrays(self.contract.args, views, memory)
@@ -267,42 +273,40 @@ class Kernel:
         call = self._call(SIMULATOR, views, addresses, overlaps, target)
         if call is None:
             return False
-        self._last = call.variant
-        simulate(call, addresses, scalars, memory)
+        self._shortcuts.latest = call.variant
+        simulate(call, _placed(values, addresses), memory)
         return True
 
     def _on_gpu(
-        self,
-        ordinal: int,
-        views: list[ArrayView | None],
-        overlaps: Sequence[tuple[int, int]],
-        scalars: Sequence[float],
-        stream: Any,
-    ) -> bool:
-        """Launch on a GPU; False for a grid of no blocks."""
+        self, ordinal: int, views: list[ArrayView | None], overlaps: Sequence[tuple[int, int]], values: list[Any], stream: Any
+    ) -> Call | None:
+        """Launch on a GPU; the call, or None for a grid of no blocks."""
         gpu = driver.device(ordinal)
         target = self.target or get_target(gpu.target)
         with driver.activated(gpu):
             if not is_host(views):
                 call = self._call(ordinal, views, None, overlaps, target)
-                if call is None:
-                    return False
-                self._last = call.variant
-                addresses = [0 if seen is None else seen.address for seen in views]
-                call.on_gpu(call.variant.function(gpu), addresses, scalars, _stream(stream, views))
-                return True
+                if call is not None:
+                    self._shortcuts.latest = call.variant
+                    addresses = [None if seen is None else seen.address for seen in views]
+                    call.on_gpu(call.variant.function(gpu), _placed(values, addresses), _stream(stream, views))
+                return call
             self.contract.solve(views)  # before anything is copied
             staging = Staging(self.contract.args, views)
             try:
                 call = self._call(ordinal, views, staging.addresses, overlaps, target)
-                if call is None:
-                    return False
-                self._last = call.variant
-                call.on_gpu(call.variant.function(gpu), staging.addresses, scalars, _stream(stream, views))
-                staging.copy_back()
+                if call is not None:
+                    self._shortcuts.latest = call.variant
+                    call.on_gpu(call.variant.function(gpu), _placed(values, staging.addresses), _stream(stream, views))
+                    staging.copy_back()
             finally:
                 staging.close()
-            return True
+            return call
+
+
+def _placed(values: Sequence[Any], addresses: Sequence[int | None]) -> list[float]:
+    """What a launch passes, by argument position: addresses for arrays, numbers for scalars."""
+    return [value if address is None else address for value, address in zip(values, addresses)]
 
 
 def _stream(stream: Any, views: Sequence[ArrayView | None]) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..dialects.diagnostics import Diagnostic, TeselaError
-from ..dialects.launch_plan import ArrayArg, LaunchPlan, Param, ScalarArg, TensorMap, TensorMapSpec
+from ..dialects.launch_plan import ArrayArg, LaunchPlan, ScalarArg, TensorMap, TensorMapSpec
 from ..dialects.ptx_program import Program
 from . import driver
 from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
@@ -109,37 +109,40 @@ class Variant:
 
 
 class Call:
-    """A variant with everything bound but addresses, tensor maps and scalars; see the module's docstring."""
+    """A variant with everything bound but addresses, tensor maps and scalars; see the module's docstring.
+
+    What varies from launch to launch comes as `values`, by argument position: an array's address, or a scalar's number.
+    """
 
     def __init__(self, variant: Variant, views: Sequence[ArrayView | None], dims: Mapping[str, int], grid: tuple[int, int, int]):
         self.variant = variant
         self.grid = grid
         self._lock = threading.Lock()
+        self._launcher: driver.Launcher | None = None
         plan = variant.plan
         index = {arg.name: position for position, arg in enumerate(plan.args)}
-        sizes = [driver.TENSOR_MAP_BYTES if param.kind == "tensormap" else 8 for param in plan.params]
-        # Tensor maps stand first and the buffer is aligned to 64 bytes, as they want.
-        order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
-        offsets = [0] * len(sizes)
+        # In the buffer tensor maps stand first, which want to be aligned to 64 bytes, then addresses, which are written at one go.
+        order = sorted(range(len(plan.params)), key=lambda i: _BUFFER_ORDER.get(plan.params[i].kind, 2))
+        offsets = [0] * len(order)
         end = 0
         for i in order:
             offsets[i] = end
-            end += sizes[i]
+            end += driver.TENSOR_MAP_BYTES if plan.params[i].kind == "tensormap" else 8
         self._storage = ctypes.create_string_buffer(end + 64)
         start = -(-ctypes.addressof(self._storage) // 64) * 64
         shift = start - ctypes.addressof(self._storage)
         self._bytes = memoryview(self._storage).cast("B")[shift : shift + end]
-        self._pointers = (ctypes.c_void_p * max(len(sizes), 1))(*(start + offset for offset in offsets))
-        self.params_address = ctypes.addressof(self._pointers)
-        self._addresses: list[tuple[int, int]] = []
+        self._pointers = (ctypes.c_void_p * max(len(order), 1))(*(start + offset for offset in offsets))
+        self._addressed: list[int] = []
         self._scalars: list[tuple[int, int, str]] = []
         self._maps: list[tuple[int, int, Callable[[int], TensorMap]]] = []
         self._encoded: dict[tuple[int, int], bytes] = {}
-        self._template: list[tuple[Param, int]] = []
-        for param, offset in zip(plan.params, offsets):
+        self._constants: dict[int, int] = {}
+        for i in order:
+            param, offset = plan.params[i], offsets[i]
             position = index.get(param.arg, -1)
             if param.kind == "pointer":
-                self._addresses.append((offset, position))
+                self._addressed.append(position)
             elif param.kind == "scalar":
                 self._scalars.append((offset, position, plan.args[position].dtype))
             elif param.kind == "tensormap":
@@ -148,47 +151,61 @@ class Call:
             else:
                 value = dims[param.arg] if param.kind == "dim" else stride_of(views[position], plan.args[position], param.index)
                 struct.pack_into("<q", self._bytes, offset, value)
-                self._template.append((param, value))
+                self._constants[i] = value
+        self._pack_addresses = struct.Struct(f"<{len(self._addressed)}Q").pack_into
+        self._addresses_at = len(self._maps) * driver.TENSOR_MAP_BYTES
 
-    def on_gpu(self, function: Any, addresses: Sequence[int], scalars: Sequence[float], stream: int) -> None:
-        """Launch on the current context's GPU. `addresses` and `scalars` by argument position."""
-        plan = self.variant.plan
+    def status(self, function: Any, values: Sequence[float], stream: int) -> Any:
+        """Launch on the current context's GPU; the CUresult, which is 0 for success."""
         with self._lock:
             buffer = self._bytes
-            for offset, position in self._addresses:
-                struct.pack_into("<Q", buffer, offset, addresses[position])
+            self._pack_addresses(buffer, self._addresses_at, *[values[position] for position in self._addressed])
             for offset, position, dtype in self._scalars:
-                pack_scalar(buffer, offset, dtype, scalars[position])
+                pack_scalar(buffer, offset, dtype, values[position])
             for offset, position, make in self._maps:
-                key = (offset, addresses[position])
+                key = (offset, values[position])
                 encoded = self._encoded.get(key)
                 if encoded is None:
                     if len(self._encoded) >= MAX_CACHED_MAPS:
                         self._encoded.clear()
-                    encoded = self._encoded[key] = driver.encode_tensor_map(_nonempty(make(addresses[position])))
+                    encoded = self._encoded[key] = driver.encode_tensor_map(make(int(values[position])))
                 buffer[offset : offset + driver.TENSOR_MAP_BYTES] = encoded
-            driver.launch(function, self.grid, plan.threads, plan.shared_bytes, stream, self.params_address, plan.cluster)
+            launcher = self._launcher
+            if launcher is None:
+                plan = self.variant.plan
+                params = ctypes.addressof(self._pointers)
+                launcher = driver.Launcher(function, self.grid, plan.threads, plan.shared_bytes, params, plan.cluster)
+                self._launcher = launcher
+            return launcher.status(stream)
 
-    def simulator_params(self, addresses: Sequence[int], scalars: Sequence[float]) -> list[int | TensorMap]:
+    def on_gpu(self, function: Any, values: Sequence[float], stream: int) -> None:
+        """`status`, which raises TeselaError where the launch fails."""
+        status = self.status(function, values, stream)
+        if status != 0:
+            raise driver.launch_failure(status)
+
+    def simulator_params(self, values: Sequence[float]) -> list[int | TensorMap]:
         """The parameters in PTX order, as `tesela.simulator.launch` wants them."""
         plan = self.variant.plan
-        values = {id(param): value for param, value in self._template}
-        makers = iter(self._maps)
         index = {arg.name: position for position, arg in enumerate(plan.args)}
         result: list[int | TensorMap] = []
-        for param in plan.params:
+        makers = iter(self._maps)
+        for i, param in enumerate(plan.params):
             position = index.get(param.arg, -1)
             if param.kind == "pointer":
-                result.append(addresses[position])
+                result.append(int(values[position]))
             elif param.kind == "scalar":
                 bits = bytearray(8)
-                pack_scalar(bits, 0, plan.args[position].dtype, scalars[position])
+                pack_scalar(bits, 0, plan.args[position].dtype, values[position])
                 result.append(int.from_bytes(bits, "little"))
             elif param.kind == "tensormap":
-                result.append(next(makers)[2](addresses[position]))
+                result.append(next(makers)[2](int(values[position])))
             else:
-                result.append(values[id(param)])
+                result.append(self._constants[i])
         return result
+
+
+_BUFFER_ORDER = {"tensormap": 0, "pointer": 1}
 
 
 def stride_of(seen: ArrayView | None, arg: ArrayArg | ScalarArg, axis: int) -> int:
@@ -236,33 +253,6 @@ def _map_maker(spec: TensorMapSpec, arg: ArrayArg | ScalarArg, seen: ArrayView |
     return make
 
 
-def _nonempty(tensor_map: TensorMap) -> TensorMap:
-    """The map itself; for an empty array, whose map the driver would reject and no thread uses, one of extents 1 over scratch memory."""
-    if 0 not in tensor_map.dims:
-        return tensor_map
-    return TensorMap(
-        tensor_map.dtype,
-        _scratch(driver.current_device().ordinal),
-        (1,) * len(tensor_map.dims),
-        (ALIGNMENT,) * len(tensor_map.strides),
-        tensor_map.box,
-        tensor_map.element_strides,
-        tensor_map.swizzle,
-        tensor_map.fill,
-    )
-
-
-_scratch_memory: dict[int, int] = {}
-
-
-def _scratch(ordinal: int) -> int:
-    if ordinal not in _scratch_memory:
-        address = driver.allocate(256)
-        driver.fill_zeros(address, 256)
-        _scratch_memory[ordinal] = address
-    return _scratch_memory[ordinal]
-
-
 @dataclass
 class _Group:
     """Host arrays whose spans overlap: bytes [low, high) of the host, at `base` on the device once it is copied. `offset`: what
@@ -277,10 +267,10 @@ class _Group:
 
 
 class Staging:
-    """Host arrays on a GPU for the time of one launch. `addresses` are the device's, by argument position."""
+    """Host arrays on a GPU for the time of one launch. `addresses` are the device's, by argument position (None for scalars)."""
 
     def __init__(self, args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | None]):
-        self.addresses = [0] * len(views)
+        self.addresses: list[int | None] = [None if seen is None else 0 for seen in views]
         self._groups = _groups(args, views)
         self._allocations: list[int] = []
         try:
@@ -328,7 +318,7 @@ def _groups(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | No
     return groups
 
 
-def simulate(call: Call, addresses: Sequence[int], scalars: Sequence[float], memory: Any) -> Any:
+def simulate(call: Call, values: Sequence[float], memory: Any) -> Any:
     """Run a call in the simulator over `memory`, in which the arrays were mapped; returns the simulator's RunResult."""
     from ..simulator import launch
 
@@ -338,20 +328,18 @@ def simulate(call: Call, addresses: Sequence[int], scalars: Sequence[float], mem
         plan.name,
         call.grid,
         (plan.threads, 1, 1),
-        call.simulator_params(addresses, scalars),
+        call.simulator_params(values),
         memory,
         shared_bytes=plan.shared_bytes,
         cluster=plan.cluster,
     )
 
 
-def map_arrays(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | None], memory: Any) -> list[int]:
-    """Map host arrays into the simulator's memory, in place; their addresses by argument position. Read-only arguments fault when written."""
-    addresses = [0] * len(views)
-    for position, (arg, seen) in enumerate(zip(args, views)):
-        if seen is not None:
-            addresses[position] = memory.map_array(host_array(seen), arg.name)
-    return addresses
+def map_arrays(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | None], memory: Any) -> list[int | None]:
+    """Map host arrays into the simulator's memory, in place; their addresses by argument position (None for scalars)."""
+    return [
+        None if seen is None else memory.map_array(host_array(seen), arg.name) for arg, seen in zip(args, views)
+    ]
 
 
 def is_host(views: Sequence[ArrayView | None]) -> bool:

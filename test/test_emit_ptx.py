@@ -208,3 +208,29 @@ def test_locations_become_loc() -> None:
     odd = parse_module(PLANNED, "größe.mlir")
     assign_registers(odd.body.block.first_op)  # type: ignore[arg-type]
     assert emit(odd).files == []
+
+
+def test_an_if_with_one_empty_branch_branches_round_the_other() -> None:
+    """The branch that does nothing costs no jump of its own."""
+    text = """
+ptx.kernel @k target sm_80 threads 32 shared 0 {
+  %x = ptx.param "x" : !ptx.reg<b32>
+  %p = ptx.param "p" : !ptx.reg<b64>
+  %c = ptx.inst "setp.lt.s32" %x, %x : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<pred>
+  ptx.if %c { ptx.yield } else {
+    ptx.inst "st.global.b32" %p, %x : (!ptx.reg<b64>, !ptx.reg<b32>) -> ()
+    ptx.inst "st.global.b32" %p, %x : (!ptx.reg<b64>, !ptx.reg<b32>) -> ()
+    ptx.inst "st.global.b32" %p, %x : (!ptx.reg<b64>, !ptx.reg<b32>) -> ()
+    ptx.yield
+  }
+}"""
+    entry = program(text).entries[0]
+    branches = [item for item in entry.body if isinstance(item, Instr) and item.opcode == "bra"]
+    assert len(branches) == 1 and not branches[0].negated and branches[0].guard == "%p0"
+
+
+def test_names_that_ptx_cannot_spell() -> None:
+    module = parse_module(PLANNED.replace("@k", '@"k-1"'))
+    assign_registers(module.body.block.first_op)  # type: ignore[arg-type]
+    with pytest.raises(TeselaError, match="'k-1' is no name in PTX"):
+        emit(module)

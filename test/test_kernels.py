@@ -7,7 +7,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-import tesela
+
 from tesela import bf16, f16, f32
 from tesela.dialects.verify import verify_module
 from tesela.kernels import attention, elementwise, matrices, rows
@@ -169,3 +169,57 @@ def test_attention(causal, s, length, d):
     arrays = {"q": q, "k": k, "v": v, "out": out}
     run(attention.attention, arrays, {"scale": 0.3}, T=f16, HEAD=16, CAUSAL=causal, BM=16, BN=16)
     close(out, attention_by_numpy(q, k, v, 0.3, causal), f16, 4)
+
+
+# --- Compiled, on a device ---
+
+
+def softmax_by_numpy(x):
+    e = np.exp(exact(x) - exact(x).max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def normalised(x):
+    centred = exact(x) - exact(x).mean(axis=1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+
+
+def compiled_cases():
+    """(name, call on a device, exact result, type of the result, error in units of its spacing at 1)."""
+    x, wide = random(3, 150), random(3, 1500, T=bf16)
+    weight, bias = random(150, seed=1), random(150, seed=2)
+    a, w, c = random(130, 72, T=bf16), random(40, 72, T=bf16, seed=1), random(40, T=bf16, seed=2)
+    p, q = random(2, 70, 40, T=f16), random(2, 40, 24, T=f16, seed=1)
+    queries, keys, values = (random(2, 80, 64, T=f16, seed=s) for s in range(3))
+    half = random(5, 40)
+    turned = (half + 0j)[:, None] * (half + 1j * half)[:, None]
+    total = exact(x) + exact(x)
+    rms = total / np.sqrt((total**2).mean(axis=1, keepdims=True) + 1e-6) * weight
+    yield "add", lambda d: elementwise.add(wide[0], wide[1], device=d), exact(wide[0] + wide[1]), bf16, 0
+    yield "gated", lambda d: elementwise.gated(wide, wide, device=d), ACTIVATIONS["silu"](exact(wide)) * exact(wide), bf16, 2
+    pairs = np.stack([half, np.zeros_like(half)], axis=1)[:, None]
+    yield "rotary", lambda d: elementwise.rotary(pairs, half, half, device=d), np.stack([turned.real, turned.imag], 2), f32, 4
+    yield "transpose", lambda d: elementwise.transpose(wide, device=d), exact(wide).T, bf16, 0
+    yield "softmax", lambda d: rows.softmax(wide, device=d), softmax_by_numpy(wide), bf16, 4
+    yield "layer_norm", lambda d: rows.layer_norm(x, weight, bias, device=d), normalised(x) * weight + bias, f32, 64
+    yield "rms_norm", lambda d: rows.rms_norm(x, x, weight, device=d)[0], rms, f32, 16
+    yield "row_sum", lambda d: rows.row_sum(x, device=d), exact(x).sum(1), f32, 200
+    yield "row_argmax", lambda d: rows.row_argmax(wide, device=d), wide.argmax(1), f32, 0
+    product = exact(a) @ exact(w).T + exact(c)
+    yield "linear", lambda d: matrices.linear(a, w, c, device=d), product, bf16, 2
+    gelu = lambda d: matrices.linear(a, w, c, ACTIVATION=elementwise.gelu, device=d)  # noqa: E731
+    yield "linear_gelu", gelu, ACTIVATIONS["gelu"](product), bf16, 4
+    yield "batched_gemm", lambda d: matrices.batched_gemm(p, q, device=d), exact(p) @ exact(q), f32, 200
+    for causal in (False, True):
+        attend = lambda d, causal=causal: attention.attention(queries, keys, values, scale=0.1, HEAD=64, CAUSAL=causal, device=d)  # noqa: E731
+        yield f"attention{'_causal' * causal}", attend, attention_by_numpy(queries, keys, values, 0.1, causal), f16, 4
+
+
+CASES = {name: case for name, *case in compiled_cases()}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("device", ["sim", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_compiled(name, device):
+    call, expected, T, factor = CASES[name]
+    close(call(device), expected, T, factor)

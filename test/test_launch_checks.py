@@ -122,6 +122,7 @@ def test_stated_alignment():
         return [ArrayView(address, (8,), (stride,), "f32", 4, HOST, False, None, None), None]
 
     SCALE.check_alignment(at(64, 8))
+    SCALE.check_alignment(at(64, -8))
     assert text(lambda: SCALE.check_alignment(at(48, 8))) == (
         "error: scale: x starts at an address that is 16 modulo 32, but a multiple of 32 is required\n"
         "  hint: the program states it (align); pass a copy, or take the statement out"
@@ -177,9 +178,9 @@ def test_grids_that_cannot_be_launched():
 
 def test_overlaps_count_where_one_is_written():
     spans = [(0, 100), (50, 150), (149, 200)]
-    assert overlapping(GEMM.args, spans) == [(1, 2)]
-    assert overlapping(GEMM.args, [(0, 100), None, (100, 200)]) == []
-    assert overlapping(GEMM.args, [(0, 100), (300, 300), (10, 10)]) == []
+    assert overlapping(GEMM, spans) == [(1, 2)]
+    assert overlapping(GEMM, [(0, 100), None, (100, 200)]) == []
+    assert overlapping(GEMM, [(0, 100), (300, 300), (10, 10)]) == []
 
 
 def test_a_promise_of_noalias_is_checked():

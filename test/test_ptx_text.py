@@ -224,6 +224,8 @@ ERRORS = [
     ("LOOP: bra LOP;", (7, 11), "unknown label '$LOP'"),
     ("ld.global.b32 %r0, [%r1];", (7, 20), "needs a b64 register as its base, but %r1 is b32"),
     ("ld.global.b32 %r0, %rd0;", (7, 20), "operand 2 of ld.global.b32 must be an address in brackets, found the register %rd0"),
+    ("ld.global.b32 %r0, [a];", (7, 20), "operand 2 of ld.global.b32 is an address in global memory, but a lies in param"),
+    ("elect.sync 3|%p, -1;", (7, 12), "must be two destinations, as in _|%p, found the pair 3|%p"),
     ("ld.global.v2.b32 {%r0, %r1, %r2}, [%rd0];", (7, 18), "must be 2 registers in braces, found a list of 3"),
     ("ld.global.v2.b32 {%r0, %h}, [%rd0];", (7, 18), "must hold registers of class b32, but %h is b16"),
     ("@%r0 mov.b32 %r0, 1;", (7, 2), "the guard '%r0' is of class b32, not pred"),

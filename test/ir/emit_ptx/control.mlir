@@ -96,10 +96,10 @@ ptx.kernel @branches target sm_80 threads 32 shared 0 {
   // CHECK: add.s32
   // CHECK: add.s32
   // CHECK: add.s32 [[S:%r[0-9]+]], {{.*}}, 5;
-  // CHECK-NEXT: bra $ENDIF0;
+  // CHECK: bra $ENDIF0;
   // CHECK-NEXT: $ELSE0:
   // CHECK: sub.s32 [[S]],
-  // CHECK-NEXT: $ENDIF0:
+  // CHECK: $ENDIF0:
   %s = ptx.if %p -> (!ptx.reg<b32>) {
     %a = ptx.inst "add.s32" %x, %five : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<b32>
     %b = ptx.inst "add.s32" %a, %y : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<b32>
