@@ -90,9 +90,7 @@ def launch(
     size = _batch(chosen, shape, batch_threads)
     for first in range(0, count, size):
         blocks = range(first, min(first + size, count))
-        machine = Machine(
-            code, shape, blocks, data, store, shared_bytes, completion, rng, observer
-        )
+        machine = Machine(code, shape, blocks, data, store, shared_bytes, completion, rng, observer)
         machine.run()
         for step, executed in zip(code.steps, machine.counts):
             for instr in step.instrs:
