@@ -136,9 +136,7 @@ class KernelFunction:
 
         Raises TeselaError at the expression that is not in the language. A fresh module each time.
         """
-        from .trace import trace_kernel
-
-        return trace_kernel(self.source, self.params, self.bind(values))[0]
+        return self._trace(self.bind(values))[0]
 
     def ir(self, level: str = "tile", **values: Any) -> str:
         """The program's text at a level, 'tile', 'async', 'layout' or 'ptx-ir'; compile-time values as for `trace`."""
@@ -220,13 +218,21 @@ class KernelFunction:
         if found is not None and found.is_current():
             return found
         from ..runtime.compile import compile as compile_module
-        from .trace import trace_kernel
 
         with self._lock:
             if self._programs.get(key) is found:  # no other thread has been here
-                module, captures = trace_kernel(self.source, self.params, bound)
+                module, captures = self._trace(bound)
                 self._programs[key] = Program(compile_module(module, target), captures)
             return self._programs[key]
+
+    def _trace(self, bound: dict[str, Any]) -> tuple[ModuleOp, tuple[Capture, ...]]:
+        from .trace import trace_kernel
+
+        try:
+            return trace_kernel(self.source, self.params, bound)
+        except TeselaError as error:
+            # The error says where the user's program is wrong; how the tracer came there is of no use to them.
+            raise error.with_traceback(None) from None
 
     @property
     def source(self) -> SourceFunction:

@@ -272,7 +272,7 @@ def dims(names: str) -> Any:
     found = tuple(Dim(name) for name in names.replace(",", " ").split())
     if not found:
         raise TeselaError.at(caller_place(sys._getframe(1)), "tesela.dims needs at least one name")
-    return found if len(found) > 1 else found[0]
+    return found[0] if len(found) == 1 else found
 
 
 @dataclass(frozen=True, slots=True)
