@@ -22,7 +22,7 @@ from ..dialects.launch_plan import ArrayArg
 from ..runtime.contract import Contract
 from ..runtime.specialize import ALIGNMENT, Facts, usual_facts
 
-EMIT = ("tile", "async", "layout", "ptx-ir", "ptx", "plan", "cubin")
+EMIT = ("tile", "async", "layout", "schedule", "ptx-ir", "ptx", "plan", "cubin")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
 
     kernel = compile(arguments.file, arguments.target, kernel=arguments.kernel, strict=arguments.strict)
     facts = read_facts(arguments.assume, kernel.contract)
-    if arguments.emit in ("tile", "async", "layout", "ptx-ir"):
+    if arguments.emit in ("tile", "async", "layout", "schedule", "ptx-ir"):
         write(arguments.output, kernel.ir(arguments.emit, facts=facts), stdout)
         return 0
     variant = kernel.variant(facts=facts)
