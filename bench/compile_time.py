@@ -22,7 +22,8 @@ from rounds import environment, write_json
 from tesela.dialects.diagnostics import TeselaError
 from tesela.runtime.assemble import assemble, find_ptxas
 from tesela.runtime.specialize import contract_of, kernels_of, specialize, usual_facts
-from tesela.tools.demo import load_python
+from tesela.tools.demo import example
+from tesela.tools.sources import python_kernel
 
 PROGRAMS = ("add", "softmax", "gemm")
 TARGETS = ("sm_90a", "sm_80")
@@ -32,7 +33,7 @@ def parts(name: str, target: str, with_assembler: bool) -> dict[str, float]:
     """The milliseconds of one compilation, by part, in order; `total` is up to the PTX text."""
     from tesela.lowering.pipeline import compile_kernel
 
-    function = load_python(name)
+    function = python_kernel(example(name, "python"), name)
     times: dict[str, float] = {}
     start = time.perf_counter()
     module = function.trace()

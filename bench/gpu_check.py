@@ -28,7 +28,6 @@ from rounds import environment, write_json
 
 TARGETS = ("sm_90a", "sm_80")
 SMALL = (0, 1, 7, 64, 129, 300)
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
 @dataclass(frozen=True)
@@ -92,13 +91,12 @@ class Child:
         self.kernels: dict[tuple[str, str, str], Any] = {}
 
     def kernel(self, check: Check) -> Any:
-        from tesela.runtime.compile import compile
-        from tesela.tools.demo import load_python
+        from tesela.tools.demo import example
+        from tesela.tools.sources import compile_source
 
         key = (check.kernel, check.target, check.source)
         if key not in self.kernels:
-            source = load_python(check.kernel) if check.source == "python" else EXAMPLES / f"{check.kernel}.mlir"
-            self.kernels[key] = compile(source, check.target)
+            self.kernels[key] = compile_source(example(check.kernel, check.source), check.target, check.kernel)
         return self.kernels[key]
 
     def tensor(self, shape: tuple[int, ...], dtype: Any, form: str) -> Any:

@@ -175,14 +175,14 @@ class Builder:
                 return tile.ConstantOp.make(number, kind)
             if abs(number) > LARGEST[dtype]:
                 raise self.error(f"the number {number} is past the largest finite {dtype.name}, {LARGEST[dtype]:.6g}")
-            return arith.ConstantOp.create(result_types=[kind], properties={"value": FloatAttr(number, kind)})
+            return arith.ConstantOp.create(result_types=[kind], properties={"value": FloatAttr(number, kind)})  # type: ignore[call-overload]
         if isinstance(number, float):
             raise self.error(f"the float {number} meets {dtype.name}", "write an integer, or convert with x.to(f32)")
         low, high = (0, 1) if dtype is i1 else (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1)
         if not low <= number <= high:
             raise self.error(f"the number {number} does not fit {dtype.name} ({low} … {high})")
         # i1 true is printed and parsed as -1, its signed value.
-        attribute = IntegerAttr(-int(number) if dtype is i1 else int(number), kind)
+        attribute = IntegerAttr(-int(number) if dtype is i1 else int(number), kind)  # type: ignore[call-overload]
         op = arith.ConstantOp.create(result_types=[kind], properties={"value": attribute})
         op.results[0].name_hint = f"c{number}" if dtype is index and number >= 0 else None
         return op
@@ -286,8 +286,9 @@ class Builder:
             self._check_weak(x.dtype.kind, dtype, describe(x))
             return self.cast(x, dtype)
         if isinstance(x, Dim):
-            if dtype is i1:
-                raise self.error(f"{describe(x)} meets i1", "compare it with a number")
+            if dtype.kind not in ("float", "index"):
+                hint = "compare it with a number" if dtype is i1 else f"convert it, where it fits: tesela.{dtype.name}({x})"
+                raise self.error(f"{dtype.name} is required, found {describe(x)}, an index", hint)
             return self.cast(self.dim(x), dtype)
         if is_number(x):
             self._check_weak(default_dtype(x).kind, dtype, describe(x))
@@ -310,11 +311,14 @@ class Builder:
 
     def unify_dtypes(self, a: Any, b: Any, what: str) -> tuple[Value, Value]:
         """Both operands as values of one element type."""
+        kinds = {x.dtype.kind for x in (a, b) if isinstance(x, Value) and not x.weak}
+        if kinds and "float" not in kinds:
+            a, b = (self.dim(x) if isinstance(x, Dim) else x for x in (a, b))
         a_open, b_open = (not isinstance(x, Value) or x.weak for x in (a, b))
         if a_open and b_open:
-            kinds = [default_dtype(x) for x in (a, b)]
+            defaults = [default_dtype(x) for x in (a, b)]
             weak = any(isinstance(x, Value) for x in (a, b))
-            dtype = f32 if f32 in kinds else (index if index in kinds else i1)
+            dtype = f32 if f32 in defaults else (index if index in defaults else i1)
             values = [self.of_dtype(x, dtype) for x in (a, b)]
             return tuple(Value(v.ssa, dtype, (), weak, v.nonneg) for v in values)  # type: ignore[return-value]
         if a_open:
@@ -354,6 +358,7 @@ class Builder:
         if x.shape == shape:
             return x
         if not x.shape:
+            x = self.cast(x, i64) if x.dtype is index else x  # there are no tiles of index
             return self.emit(tile.FullOp.make(x.ssa, shape), x.dtype, shape)
         while len(x.shape) < len(shape):
             x = self.expand(x, 0)
@@ -362,7 +367,7 @@ class Builder:
     def expand(self, x: Value, axis: int) -> Value:
         """A new dimension of extent 1; a scalar becomes a tile of one element."""
         if not x.shape:
-            return self.emit(tile.FullOp.make(x.ssa, (1,)), x.dtype, (1,))
+            return self.broadcast(x, (1,))
         return self.emit(tile.ExpandOp.make(x.ssa, axis), x.dtype, (*x.shape[:axis], 1, *x.shape[axis:]))
 
     # Arithmetic

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dialects.diagnostics import Location, TeselaError
 from ..dialects.dim_expr import DimExprError
-from .source import SourceFunction, read_function
+from .source import Capture, SourceFunction
 from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
 
 if TYPE_CHECKING:
@@ -43,13 +43,25 @@ class Parameter:
     """One parameter of a kernel: an `Array`, a `DType` (a scalar), or the class `constexpr`."""
 
     name: str
-    annotation: Array | DType | type[constexpr]
+    annotation: Any
     default: Any = REQUIRED
 
     @property
     def is_constant(self) -> bool:
         """Whether its value is known when compiling."""
         return self.annotation is constexpr
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A compiled kernel, and what it took from outside of its functions."""
+
+    kernel: Kernel
+    captures: tuple[Capture, ...]
+
+    def is_current(self) -> bool:
+        """Whether all of that is as it was."""
+        return not self.captures or all(capture.is_current for capture in self.captures)
 
 
 class KernelFunction:
@@ -71,11 +83,21 @@ class KernelFunction:
                 p.annotation.dtype for p in self.arguments if isinstance(p.annotation, Array) and isinstance(p.annotation.dtype, str)
             )
         )
-        self._kernels: dict[tuple[Any, ...], Kernel] = {}
+        self._programs: dict[tuple[Any, ...], Program] = {}
         self._lock = threading.Lock()
-        clash = next((name for name in self.type_variables if any(p.name == name for p in self.params)), None)
-        if clash is not None:
-            raise _signature_error(function, clash, f"{clash} is a parameter and a type variable", "rename one")
+        # Calls that pass nothing but leading arrays and scalars find their program by the arrays' types alone.
+        self._plain: dict[tuple[Any, ...], Program] = {}
+        leading = next((i for i, p in enumerate(self.params) if p.is_constant), len(self.params))
+        self._plain_counts = frozenset(
+            n for n in range(leading + 1) if all(p.default is REQUIRED for p in self.arguments[n:])
+        )
+        self._typed = [
+            i for i, p in enumerate(self.arguments) if isinstance(p.annotation, Array) and isinstance(p.annotation.dtype, str)
+        ]
+        dims = {name for p in self.arguments if isinstance(p.annotation, Array) for e in p.annotation.shape for name in e.symbols()}
+        for name in (p.name for p in self.params if p.name in dims or p.name in self.type_variables):
+            what = "a dimension" if name in dims else "a type variable"
+            raise _signature_error(function, name, f"{name} is a parameter and {what}", "rename one")
 
     def __repr__(self) -> str:
         return f"<tesela.kernel {self.__qualname__}>"
@@ -114,9 +136,7 @@ class KernelFunction:
 
         Raises TeselaError at the expression that is not in the language. A fresh module each time.
         """
-        from .trace import trace_kernel
-
-        return trace_kernel(self.source, self.params, self.bind(values))
+        return self._trace(self.bind(values))[0]
 
     def ir(self, level: str = "tile", **values: Any) -> str:
         """The program's text at a level, 'tile', 'async', 'layout' or 'ptx-ir'; compile-time values as for `trace`."""
@@ -132,7 +152,7 @@ class KernelFunction:
 
     def compile(self, target: str | None = None, **values: Any) -> Kernel:
         """The compiled kernel for these compile-time values; the same object each time."""
-        return self._kernel(self.bind(values), target)
+        return self._program(self.bind(values), target).kernel
 
     def __call__(
         self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any
@@ -142,6 +162,15 @@ class KernelFunction:
         Arrays at the end that the kernel only writes may be left out, and are then allocated and returned. `target`, `device` and
         `stream` as for `tesela.compile` and `Kernel`. Raises TeselaError for a wrong kernel or wrong arguments.
         """
+        plain = not kwargs and target is None and len(args) in self._plain_counts
+        types: tuple[Any, ...] = ()
+        if plain and self._typed:
+            try:
+                types = tuple([args[i].dtype for i in self._typed if i < len(args)])
+            except AttributeError:  # an array that only its interface describes; `view` knows them all
+                return self._program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
+        if plain and (found := self._plain.get(types)) is not None and found.is_current():
+            return found.kernel(*args, device=device, stream=stream)
         values: dict[str, Any] = {}
         if self.constants:
             if len(args) > len(self.params):
@@ -155,47 +184,60 @@ class KernelFunction:
                 values[name] = kwargs.pop(name)
         if self.type_variables:
             values |= self._types_of(args, kwargs)
-        return self._kernel(self.bind(values), target)(*args, device=device, stream=stream, **kwargs)
+        for param in self.arguments[len(args) :]:
+            if param.default is not REQUIRED:
+                kwargs.setdefault(param.name, param.default)
+        program = self._program(self.bind(values), target)
+        if plain:
+            self._plain[types] = program
+        return program.kernel(*args, device=device, stream=stream, **kwargs)
 
     def _types_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, DType]:
-        """The values of type variables: the element types of the arrays passed. An explicit `T=` decides where no array does."""
+        """The values of type variables: those given as `T=…`, else the element types of the arrays passed."""
         from ..runtime.arrays import view
 
-        found: dict[str, tuple[DType, str]] = {}
+        given = {name: kwargs.pop(name) for name in self.type_variables if name in kwargs}
+        found: dict[str, tuple[str, str]] = {}
         for param, value in (*zip(self.arguments, args), *((p, kwargs.get(p.name)) for p in self.arguments[len(args) :])):
             variable = param.annotation.dtype if isinstance(param.annotation, Array) else None
-            if not isinstance(variable, str) or value is None:
+            if not isinstance(variable, str) or variable in given or value is None:
                 continue
-            name = view(value, f"{self.name}: {param.name}").dtype
-            if name not in DTYPES:
-                raise self.error(param.name, f"{self.name}: {param.name} has elements of type {name}, which is no element type")
-            dtype, first = found.setdefault(variable, (DTYPES[name], param.name))
-            if dtype is not DTYPES[name]:
-                raise self.error(
-                    param.name, f"{self.name}: {param.name} has elements of type {name}, but {first} has {dtype.name}",
-                    f"both are stated as {variable}",
-                )
-        explicit = {name: kwargs.pop(name) for name in self.type_variables if name in kwargs}
-        return {name: dtype for name, (dtype, _) in found.items()} | explicit
+            dtype = view(value, f"{self.name}: {param.name}").dtype
+            if dtype not in DTYPES:
+                message = f"{self.name}: {param.name} has elements of type {dtype}, which is no element type"
+                raise self.error(param.name, message, f"name the type: {variable}=tesela.bf16")
+            expected, first = found.setdefault(variable, (dtype, param.name))
+            if dtype != expected:
+                message = f"{self.name}: {param.name} has elements of type {dtype}, but {first} has {expected}"
+                raise self.error(param.name, message, f"both are stated as {variable}")
+        return given | {name: DTYPES[dtype] for name, (dtype, _) in found.items()}
 
-    def _kernel(self, bound: dict[str, Any], target: str | None) -> Kernel:
-        # Values that are equal but of different types (1, 1.0, True) make different programs.
-        key = (target, *((type(value), value) for value in bound.values()))
-        if (found := self._kernels.get(key)) is not None:
+    def _program(self, bound: dict[str, Any], target: str | None) -> Program:
+        key = (target, *map(_key, bound.values()))
+        found = self._programs.get(key)
+        if found is not None and found.is_current():
             return found
         from ..runtime.compile import compile as compile_module
-        from .trace import trace_kernel
 
         with self._lock:
-            if key not in self._kernels:
-                module = trace_kernel(self.source, self.params, bound)
-                self._kernels[key] = compile_module(module, target)
-            return self._kernels[key]
+            if self._programs.get(key) is found:  # no other thread has been here
+                module, captures = self._trace(bound)
+                self._programs[key] = Program(compile_module(module, target), captures)
+            return self._programs[key]
+
+    def _trace(self, bound: dict[str, Any]) -> tuple[ModuleOp, tuple[Capture, ...]]:
+        from .trace import trace_kernel
+
+        try:
+            return trace_kernel(self.source, self.params, bound)
+        except TeselaError as error:
+            # The error says where the user's program is wrong; how the tracer came there is of no use to them.
+            raise error.with_traceback(None) from None
 
     @property
     def source(self) -> SourceFunction:
         """The function's source; TeselaError where it cannot be read."""
-        return read_function(self.function)
+        return SourceFunction(self.function)
 
     def error(self, parameter: str | None, message: str, hint: str | None = None) -> TeselaError:
         """An error about a parameter of the signature, or (None) about the kernel as a whole."""
@@ -232,6 +274,13 @@ def _plain(function: Any, decorator: str) -> FunctionType:
     return function
 
 
+def _key(value: Any) -> Any:
+    """What tells compile-time values apart: 1, 1.0 and True make different programs, and so do 0.0 and -0.0."""
+    if isinstance(value, tuple):
+        return tuple(map(_key, value))
+    return type(value), repr(value) if isinstance(value, float) else value
+
+
 def _is_constant(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
@@ -243,7 +292,7 @@ def _read_signature(function: FunctionType) -> tuple[Parameter, ...]:
     for param in inspect.signature(function).parameters.values():
         if param.kind in (param.VAR_POSITIONAL, param.VAR_KEYWORD):
             raise _signature_error(function, param.name, "a kernel has no * or ** parameters", "name each argument")
-        annotation = param.annotation
+        annotation: Any = param.annotation
         if isinstance(annotation, str):
             annotation = _evaluate(function, param.name, annotation)
         if annotation is param.empty:
@@ -284,7 +333,7 @@ def _signature_error(function: FunctionType, parameter: str | None, message: str
     code = function.__code__
     place = Location(code.co_filename, code.co_firstlineno, 1)
     try:
-        source = read_function(function)
+        source = SourceFunction(function)
     except TeselaError:
         return TeselaError.at(place, message, hint)
     nodes = {arg.arg: arg for arg in ast.walk(source.tree.args) if isinstance(arg, ast.arg)}

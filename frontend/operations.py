@@ -17,7 +17,7 @@ from xdsl.ir import SSAValue
 from ..dialects import tile
 from ..dialects.tile import ReduceKind
 from . import builder as b
-from .types import Dim, DType, bf16, f16, f32, f64, i1, i8, i32, i64
+from .types import Dim, DType, bf16, f16, f32, f64, i1, i8, i32, i64, index
 from .types import ceildiv as static_ceildiv
 from .values import ArrayRef, Build, Tracing, Value, describe, is_number, type_attribute, type_text
 from .words import WORDS
@@ -154,7 +154,11 @@ def store_value(t: Tracer, array: ArrayRef, value: Any, at: ast.AST | None) -> V
         )
     if not isinstance(value, Value | Dim) and not is_number(value):
         raise t.error(f"a tile, a scalar or a number can be stored, found {describe(value)}", at=at)
-    return t.b.of_dtype(value, array.dtype)
+    outer = t.b.node
+    t.b.node = at if at is not None else outer
+    stored = t.b.of_dtype(value, array.dtype)
+    t.b.node = outer
+    return stored
 
 
 # Making tiles
@@ -166,21 +170,30 @@ def dtype_argument(t: Tracer, dtype: Any, name: str = "dtype") -> DType:
     return dtype
 
 
+def tile_dtype(t: Tracer, dtype: Any, shape: tuple[int, ...]) -> DType:
+    """The element type of a tile, or of a scalar where the shape is ()."""
+    if dtype is index and shape:
+        raise t.error("a tile of index is not in the language", "use i64", t.at("dtype"))
+    return dtype_argument(t, dtype)
+
+
 @builds("zeros")
 def zeros(t: Tracer, shape: Any, dtype: Any) -> Value:
     extents = t.b.extents(shape, t.at("shape"))
-    dtype = dtype_argument(t, dtype)
+    dtype = tile_dtype(t, dtype, extents)
     return t.b.broadcast(t.b.constant(False if dtype is i1 else 0, dtype), extents)
 
 
 @builds("full")
 def full(t: Tracer, shape: Any, value: Any, dtype: Any) -> Value:
     extents = t.b.extents(shape, t.at("shape"))
+    if isinstance(value, Dim):
+        value = t.b.dim(value)
     if dtype is None and not isinstance(value, Value):
         raise t.error(f"tesela.full needs the element type of {describe(value)}", "write tesela.full(shape, value, f32)")
     if isinstance(value, Value) and value.shape:
         raise t.error(f"tesela.full takes a scalar, found {describe(value)}", "use tesela.broadcast_to", t.at("value"))
-    scalar = value if dtype is None else t.b.of_dtype(value, dtype_argument(t, dtype))
+    scalar = value if dtype is None else t.b.of_dtype(value, tile_dtype(t, dtype, extents))
     return t.b.broadcast(scalar, extents) if extents else scalar
 
 

@@ -16,56 +16,97 @@ import ast
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
-from types import FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ..dialects.diagnostics import Location, TeselaError
 
 
-@dataclass(frozen=True, eq=False)
-class SourceFunction:
-    """A function's source. `closure` holds the captured variables of enclosing functions as they are now."""
+@dataclass(frozen=True)
+class Capture:
+    """A name that a function takes from outside, and what it stood for: a compiled kernel is stale when that has changed."""
 
+    scope: dict[str, Any] | CellType
     name: str
+    value: Any
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the name still stands for the same value."""
+        try:
+            now = self.scope.cell_contents if isinstance(self.scope, CellType) else self.scope[self.name]
+        except (KeyError, ValueError):
+            return False
+        return now is self.value if not isinstance(self.value, tuple | list) else snapshot(now) == snapshot(self.value)
+
+
+def snapshot(value: Any) -> Any:
+    """A copy of a captured value that later changes of a list do not reach; lists become tuples."""
+    return tuple(map(snapshot, value)) if isinstance(value, tuple | list) else value
+
+
+@dataclass(frozen=True, eq=False)
+class SourceText:
+    """The text of one function definition."""
+
     file: str
     tree: ast.FunctionDef
     lines: list[str]
     first_line: int
-    function: FunctionType
     locals: frozenset[str]
+    """Parameters and all names that the function assigns."""
     flow: Flow = field(repr=False)
+
+
+class SourceFunction:
+    """A function with its text and what it captures."""
+
+    def __init__(self, function: FunctionType):
+        self.function = function
+        self.name = function.__name__
+        self.text = _read_text(function)
+        self.file = self.text.file
+        self.tree = self.text.tree
+        self.flow = self.text.flow
 
     def place(self, node: ast.AST) -> Location:
         """Where a node stands in the file, as editors count: from 1, in characters."""
         line, column = node.lineno, node.col_offset  # type: ignore[attr-defined]
-        text = self.lines[line - self.first_line] if 0 <= line - self.first_line < len(self.lines) else ""
+        number = line - self.text.first_line
+        text = self.text.lines[number] if 0 <= number < len(self.text.lines) else ""
         if not text.isascii():
             column = len(text.encode()[:column].decode(errors="replace"))
         return Location(self.file, line, column + 1)
 
-    def captured(self, name: str) -> tuple[bool, Any]:
-        """(found, value) of a name of the enclosing functions or of the module."""
+    def captured(self, name: str) -> Capture | None:
+        """A name of the enclosing functions or of the module, with its value now."""
         code = self.function.__code__
         if name in code.co_freevars and self.function.__closure__ is not None:
             cell = self.function.__closure__[code.co_freevars.index(name)]
             try:
-                return True, cell.cell_contents
+                return Capture(cell, name, cell.cell_contents)
             except ValueError:  # an enclosing function assigns it later
-                return False, None
+                return None
         if name in self.function.__globals__:
-            return True, self.function.__globals__[name]
-        return False, None
+            return Capture(self.function.__globals__, name, self.function.__globals__[name])
+        return None
 
     def visible(self) -> set[str]:
         """All names that `captured` finds."""
         return {*self.function.__code__.co_freevars, *self.function.__globals__}
 
 
-@cache
-def read_function(function: FunctionType) -> SourceFunction:
+_TEXTS: WeakKeyDictionary[CodeType, SourceText] = WeakKeyDictionary()
+"""Texts read before; functions made by one `def` share a code object."""
+
+
+def _read_text(function: FunctionType) -> SourceText:
     """Read a function's source; TeselaError where there is none (a function typed into a prompt, or made by exec)."""
     code = function.__code__
+    found = _TEXTS.get(code)
+    if found is not None and found.file == code.co_filename:  # code objects of different files may be equal
+        return found
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
@@ -93,9 +134,9 @@ def read_function(function: FunctionType) -> SourceFunction:
     definition = body[0]
     flow = Flow(definition.body)
     parameters = {arg.arg for arg in ast.walk(definition.args) if isinstance(arg, ast.arg)}
-    return SourceFunction(
-        function.__name__, code.co_filename, definition, lines, first, function, frozenset(parameters | flow.assigned_names), flow
-    )
+    local_names = frozenset(parameters | flow.assigned_names)
+    found = _TEXTS[code] = SourceText(code.co_filename, definition, lines, first, local_names, flow)
+    return found
 
 
 class Flow:

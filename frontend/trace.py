@@ -40,10 +40,10 @@ from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement
 from .kernel import InlineFunction, KernelFunction, Parameter
 from .operations import BUILDERS
-from .source import SourceFunction, read_function
+from .source import Capture, SourceFunction, snapshot
 from .subscripts import array_slice, load_slice, store_slice, subscript
 from .types import Array, Dim, DType, DTypeVariable, i1, index
-from .values import ATTRIBUTES, ArrayRef, Method, Tracing, Undefined, Value, describe, is_number
+from .values import ATTRIBUTES, ArrayRef, Method, Tracing, Undefined, Value, describe, is_number, leaves
 from .words import WORDS, Word
 
 BINARY: dict[type[ast.AST], str] = {
@@ -135,6 +135,8 @@ class Tracer:
         """Names of dimensions and type variables of the signature."""
         self.grid: list[DimExpr] | None = None
         self.divisors: dict[str, int] = {}
+        self.captures: dict[tuple[int, str], Capture] = {}
+        """What the program depends on outside of its functions; the functions that it calls are among it."""
         self.depth = 0
         self._arguments: dict[str, ast.AST] = {}
 
@@ -313,13 +315,12 @@ class Tracer:
             if isinstance(value, Undefined):
                 raise self.error(value.message, value.hint, node)
             return value
-        if name in frame.source.locals:
+        if name in frame.source.text.locals:
             raise self.error(f"{name} is read before it is assigned", at=node)
         if self.depth == 0 and name in self.symbols:
             return self.symbols[name]
-        found, value = frame.source.captured(name)
-        if found:
-            return self._captured(node, value)
+        if (capture := frame.source.captured(name)) is not None:
+            return self._record(node, capture)
         if name in BUILTINS:
             return BUILTINS[name]
         if hasattr(builtins, name):
@@ -331,6 +332,13 @@ class Tracer:
         if not near and name in WORDS:
             hint = f"write tesela.{name}, or import it"
         raise self.error(f"the name {name} is not defined", hint, node)
+
+    def _record(self, node: ast.AST, capture: Capture) -> Any:
+        """The value of a captured name; remembered, so that a later change of it can be seen."""
+        value = self._captured(node, capture.value)
+        if not isinstance(value, Word | DType | ModuleType | BuiltinFunctionType | type):
+            self.captures[id(capture.scope), capture.name] = Capture(capture.scope, capture.name, snapshot(capture.value))
+        return value
 
     def _captured(self, node: ast.AST, value: Any) -> Any:
         """A value of the Python world as one of the kernel's compile-time values."""
@@ -354,6 +362,8 @@ class Tracer:
         if isinstance(value, KernelFunction):
             raise self.error(f"{ast.unparse(node)} is a kernel; a kernel cannot call one", "share code as a plain function", node)
         hint = "pass it as an argument of the kernel" if hasattr(value, "shape") else "numbers, strings, dtypes and tuples can be captured"
+        if getattr(value, "__name__", None) in WORDS:
+            hint = f"write tesela.{value.__name__}"
         raise self.error(f"{what}, which a kernel cannot capture", hint, node)
 
     # Expressions
@@ -451,7 +461,7 @@ class Tracer:
                 raise self.error("'is' compares Python objects", "compare values with ==")
             return (left is right) == isinstance(op, ast.Is)
         if isinstance(op, ast.In | ast.NotIn):
-            if not isinstance(right, tuple | str) or isinstance(left, Value) or any(isinstance(x, Value) for x in right):
+            if not isinstance(right, tuple | str) or any(isinstance(x, Value | Dim) for x in (left, *right)):
                 raise self.error("'in' is for compile-time values", "compare with == and |")
             return (left in right) == isinstance(op, ast.In)
         run_time = any(isinstance(x, Value) for x in (left, right))
@@ -460,6 +470,8 @@ class Tracer:
         if not run_time and not any(isinstance(x, Dim) for x in (left, right)):
             if is_number(left) and is_number(right):
                 return self.b.binary(BINARY[type(op)], left, right)
+            if any(isinstance(part, Value | Dim | ArrayRef) for part in (*leaves(left), *leaves(right))):
+                raise self.error("a comparison of values known only at run time", "compare the items of tuples one by one")
             if isinstance(op, ast.Eq | ast.NotEq):
                 return (left == right) == isinstance(op, ast.Eq)
         return self.b.binary(BINARY[type(op)], left, right)
@@ -470,12 +482,11 @@ class Tracer:
         match owner:
             case ModuleType():
                 try:
-                    value = getattr(owner, name)
+                    return self._record(node, Capture(vars(owner), name, getattr(owner, name)))
                 except AttributeError:
                     near = difflib.get_close_matches(name, dir(owner), 2)
                     hint = f"did you mean {' or '.join(near)}?" if near else None
                     raise self.error(f"the module {owner.__name__} has no {name}", hint) from None
-                return self._captured(node, value)
             case Value() | ArrayRef():
                 if name in ("shape", "dtype"):
                     return getattr(owner, name)
@@ -539,7 +550,7 @@ class Tracer:
         self, word: Word, args: list[Any], kwargs: dict[str, Any], arg_nodes: Sequence[ast.AST], kwarg_nodes: Mapping[str, ast.AST]
     ) -> Any:
         """Call a word: bind its arguments and build it."""
-        if word.variadic is not None:
+        if word.variadic:
             if kwargs:
                 raise self.error(f"tesela.{word.name} takes no keyword arguments")
             return BUILDERS[word.name](self, *args)
@@ -592,7 +603,7 @@ class Tracer:
         """Trace a helper function in place of its call."""
         if self.depth >= MAX_INLINE_DEPTH:
             raise self.error(f"{function.__name__} calls itself, or calls are nested deeper than {MAX_INLINE_DEPTH}", "write a loop")
-        source = read_function(function)
+        source = SourceFunction(function)
         try:
             bound = inspect.signature(function).bind(*args, **kwargs)
         except TypeError as error:
@@ -662,8 +673,10 @@ def _array_type(dtype: DType, shape: tuple[int, ...], strides: tuple[int | None,
     return MemRefType(ATTRIBUTES[dtype], shape, StridedLayoutAttr([NoneAttr() if s is None else s for s in strides]))
 
 
-def trace_kernel(source: SourceFunction, params: Sequence[Parameter], bound: Mapping[str, Any]) -> ModuleOp:
-    """The module of one tile.kernel. `bound` gives the values of constexpr parameters and of type variables.
+def trace_kernel(
+    source: SourceFunction, params: Sequence[Parameter], bound: Mapping[str, Any]
+) -> tuple[ModuleOp, tuple[Capture, ...]]:
+    """The module of one tile.kernel, and what it captures. `bound` gives the values of constexpr parameters and of type variables.
 
     Raises TeselaError at the first expression that is not in the language.
     """
@@ -674,6 +687,7 @@ def trace_kernel(source: SourceFunction, params: Sequence[Parameter], bound: Map
     nodes = {arg.arg: arg for arg in ast.walk(source.tree.args) if isinstance(arg, ast.arg)}
     for param in params:
         kind: Attribute
+        array: Array | None = None
         match param.annotation:
             case Array() as array:
                 dtype = array.bind(bound)
@@ -698,8 +712,7 @@ def trace_kernel(source: SourceFunction, params: Sequence[Parameter], bound: Map
                 continue
         ssa = entry.insert_arg(kind, len(entry.args))
         ssa.name_hint = param.name
-        is_array = isinstance(param.annotation, Array)
-        names[param.name] = ArrayRef(param.name, ssa, dtype, param.annotation) if is_array else Value(ssa, dtype)
+        names[param.name] = Value(ssa, dtype) if array is None else ArrayRef(param.name, ssa, dtype, array)
     t = Tracer(source, entry, symbols)
     for argument in arguments:
         names[argument[0]].ssa.location = t.b.location(nodes[argument[0]])
@@ -722,7 +735,7 @@ def trace_kernel(source: SourceFunction, params: Sequence[Parameter], bound: Map
     kernel.location = t.b.location(source.tree)
     module = ModuleOp([kernel])
     module.location = kernel.location
-    return module
+    return module, tuple(t.captures.values())
 
 
 def _is_default(function: FunctionType, name: str, value: Any) -> bool:

@@ -106,8 +106,6 @@ class _Checker:
 
     def read(self, op: Operation, value: SSAValue, state: State, at: Sequence[int] | None = None) -> None:
         """The registers of a value (those at the given indices) must hold it."""
-        if isinstance(value.owner, ConstantOp) and value not in self.names:
-            return  # an immediate
         symbols = list(self.symbols(value))
         names = self.names.get(value, ())
         for index in range(len(symbols)) if at is None else at:
@@ -119,6 +117,11 @@ class _Checker:
                     op,
                     f"'{op.name}' reads register {number} of %{wanted.name_hint or '?'} in {names[index]}, which holds {holds}",
                 )
+
+    def read_scalar(self, op: Operation, value: SSAValue, state: State) -> None:
+        """A register, where a constant would be printed as an immediate."""
+        if not isinstance(value.owner, ConstantOp):
+            self.read(op, value, state)
 
     def write(self, value: SSAValue, state: State, at: Sequence[int] | None = None) -> None:
         names = self.names[value]
@@ -149,7 +152,7 @@ class _Checker:
                 self.while_(op, state)
             elif isinstance(op, WaitParityOp):
                 self.read(op, op.barrier, state)
-                self.read(op, op.phase, state)
+                self.read_scalar(op, op.phase, state)
                 self.clobber(op, state)
             elif isinstance(op, PickOp | ConcatOp):
                 self.bind(op, op.results, _attribute(op, "regs"))
@@ -180,6 +183,8 @@ class _Checker:
                 self.error(op, f"a result of the guarded {op.opcode.data} and its 'else' differ in registers")
         for k in range(n):
             for value, operand in zip(op.args, sources):
+                if operand.role == "s" and isinstance(value.owner, ConstantOp):
+                    continue  # an immediate
                 self.read_part(op, value, operand.registers, k, state)
             for value in op.guard:
                 self.read_part(op, value, 1, k, state)
@@ -203,7 +208,7 @@ class _Checker:
             self.write(argument, state)
 
         def test(current: State) -> None:
-            self.read(op, op.upper, current)
+            self.read_scalar(op, op.upper, current)
             self.clobber(op, current)
 
         def trip(current: State) -> None:
@@ -213,7 +218,7 @@ class _Checker:
             for value, argument in zip(last.args, arguments[1:]):
                 self.hand_on(last, value, argument, current)
             self.read(op, arguments[0], current)
-            self.read(op, op.step, current)
+            self.read_scalar(op, op.step, current)
             for argument in arguments:
                 self.write(argument, current)
             test(current)

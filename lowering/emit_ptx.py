@@ -210,9 +210,9 @@ class _KernelEmitter:
         return _reg(found.data[0][0])
 
     def scalar(self, value: SSAValue, kind: str = "int") -> Reg | Imm:
-        """A single register, or the immediate that a constant without registers is."""
-        names = self.names.get(value)
-        if names is None and isinstance(value.owner, ConstantOp):
+        """A single register, or an immediate for a constant. One that has registers for another use is an immediate here too: its
+        lifetime does not count this use, so its registers may hold something else by now."""
+        if isinstance(value.owner, ConstantOp):
             return Imm(value.owner.value.value.data, kind)
         return _reg(self.regs(value)[0])
 

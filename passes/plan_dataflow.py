@@ -79,23 +79,27 @@ def _stated_warps(kernel: tile.KernelOp) -> int | None:
     if stated is None:
         return None
     if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 16, 32):
-        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 16 or 32, found {stated}", "write attributes {warps = 4 : i64}")
+        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 16 or 32, found {stated}", "state one of these, as in warps = 4 : i64, or leave it out")
     return stated.value.data
 
 
 def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Target) -> int:
-    """The number of warps of a block: with dots, the fewest (4 at least, and a warpgroup for each 64 rows up to two) whose accumulators fit;
-    without, as many as keep the largest tile small in each thread."""
+    """The number of warps of a block: with dots, 4, or 8 where a second warpgroup has rows of its own or mma.sync would fill the registers, or as
+    many more as the accumulators need; without, as many as keep the largest tile small in each thread."""
     warps = 4
     if not dots:
         largest = max((prod(shape_of(value.type)) for op in kernel.walk() for value in op.results), default=1)
         while warps < MAX_CHOSEN_WARPS and largest > TILE_REGISTERS * 32 * warps:
             warps *= 2
         return warps
+    def most(warps: int) -> int:
+        return max(dot_rules.accumulator_registers(dot, warps, target) for dot in dots)
+
     if target.has_wgmma and any(not dot_rules.dot_shape(dot).batch and dot_rules.dot_shape(dot).m > 64 for dot in dots):
         warps = 8
-    limit = ACCUMULATOR_TARGET if target.has_wgmma else ACCUMULATOR_TARGET // 2
-    while warps < MAX_CHOSEN_WARPS and any(dot_rules.accumulator_registers(dot, warps, target) > limit for dot in dots):
+    elif not target.has_wgmma and most(warps) > ACCUMULATOR_TARGET // 2:
+        warps = 8  # mma.sync has its operands in registers, too
+    while warps < MAX_CHOSEN_WARPS and most(warps) > ACCUMULATOR_TARGET:
         warps *= 2
     # More warps have fewer registers each: what did not get better is not worth them.
     while warps > 4 and all(

@@ -84,9 +84,8 @@ def load_module(source: Any, filename: str | None = None, **values: Any) -> Modu
     if isinstance(source, ModuleSource):
         return source.trace(**values)
     if values:
-        raise TeselaError.at(
-            None, f"{', '.join(values)}: only a function has compile-time parameters, but a {type(source).__name__} was given"
-        )
+        named = ", ".join(values)
+        raise TeselaError.at(None, f"{named}: only kernels written in Python have compile-time parameters", "take it out")
     if isinstance(source, ModuleOp):
         verify_module(source)
         return source

@@ -126,7 +126,7 @@ def device(ordinal: int) -> Device:
     if not 0 <= ordinal < count:
         raise TeselaError.at(None, f"there is no GPU {ordinal}: the driver finds {count}")
     handle = check(driver.cuDeviceGet(ordinal), f"opening GPU {ordinal}")
-    name = check(driver.cuDeviceGetName(256, handle), "asking for a GPU's name").decode().rstrip("\0")
+    name = check(driver.cuDeviceGetName(256, handle), "asking for a GPU's name").split(b"\0")[0].decode()
     attribute = driver.CUdevice_attribute
     capability = tuple(
         check(driver.cuDeviceGetAttribute(key, handle), "asking for the compute capability")

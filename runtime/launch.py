@@ -68,6 +68,12 @@ class Variant:
         """Registers, spills and such, as the assembler reports them."""
         return self.assembled(arch).resources.get(self.plan.name, Resources())
 
+    def sass(self, arch: str | None = None) -> str:
+        """The machine code as text. Raises TeselaError without nvdisasm, or where the driver is the assembler."""
+        from .disassemble import disassemble
+
+        return disassemble(self.assembled(arch).cubin)
+
     def function(self, gpu: driver.Device) -> Any:
         """The loaded kernel on `gpu`, whose context must be current. Raises TeselaError where the GPU cannot run the target."""
         found = self._functions.get(gpu.ordinal)
@@ -168,7 +174,7 @@ class Call:
                 if encoded is None:
                     if len(self._encoded) >= MAX_CACHED_MAPS:
                         self._encoded.clear()
-                    encoded = self._encoded[key] = driver.encode_tensor_map(_nonempty(make(int(values[position]))))
+                    encoded = self._encoded[key] = driver.encode_tensor_map(make(int(values[position])))
                 buffer[offset : offset + driver.TENSOR_MAP_BYTES] = encoded
             launcher = self._launcher
             if launcher is None:
@@ -251,33 +257,6 @@ def _map_maker(spec: TensorMapSpec, arg: ArrayArg | ScalarArg, seen: ArrayView |
         return TensorMap(arg.dtype, address, dims, strides, spec.box, (1,) * len(dims), spec.swizzle, spec.fill)
 
     return make
-
-
-def _nonempty(tensor_map: TensorMap) -> TensorMap:
-    """The map itself; for an empty array, whose map the driver would reject and no thread uses, one of extents 1 over scratch memory."""
-    if 0 not in tensor_map.dims:
-        return tensor_map
-    return TensorMap(
-        tensor_map.dtype,
-        _scratch(driver.current_device().ordinal),
-        (1,) * len(tensor_map.dims),
-        (ALIGNMENT,) * len(tensor_map.strides),
-        tensor_map.box,
-        tensor_map.element_strides,
-        tensor_map.swizzle,
-        tensor_map.fill,
-    )
-
-
-_scratch_memory: dict[int, int] = {}
-
-
-def _scratch(ordinal: int) -> int:
-    if ordinal not in _scratch_memory:
-        address = driver.allocate(256)
-        driver.fill_zeros(address, 256)
-        _scratch_memory[ordinal] = address
-    return _scratch_memory[ordinal]
 
 
 @dataclass

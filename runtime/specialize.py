@@ -1,7 +1,7 @@
 """Launch variants: the same `tile.kernel` with more attributes, stating what a call's arrays happen to satisfy.
 
-A call is summed up in a `Facts`: which arrays have a base address and strides that are multiples of 16 bytes, which overlap no other
-that is written, which power of two (up to 16) divides each dimension. `specialize` states these facts on a clone of the kernel, as
+A call is summed up in a `Facts`: which power of two (up to 16 bytes) divides each array's base address and strides, which arrays overlap
+no other that is written, which power of two (up to 16) divides each dimension. `specialize` states these facts on a clone of the kernel, as
 `align`, `noalias` and `divisible`, beside what the program itself states; the compiler does the rest.
 """
 
@@ -25,20 +25,23 @@ if TYPE_CHECKING:
 ALIGNMENT = 16
 """What TMA (CUDA driver API, cuTensorMapEncodeTiled) and the widest loads and stores of a thread want, in bytes."""
 
+MAX_STRIDE = 1 << 40
+
 DIVISORS = (16, 8, 4)
 """Divisors of a dimension that are told apart; 16 elements of one byte, 8 of two and 4 of four make 16 bytes."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a variant may assume: arrays by name, and (dimension, divisor) pairs; each sorted."""
+    """What a variant may assume: (array, bytes) that base address and strides are multiples of, arrays that overlap no other that is
+    written, and (dimension, divisor); each sorted by name."""
 
-    aligned: tuple[str, ...] = ()
+    aligned: tuple[tuple[str, int], ...] = ()
     noalias: tuple[str, ...] = ()
     divisors: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
-        parts = [f"{name} aligned to {ALIGNMENT}" for name in self.aligned]
+        parts = [f"{name} aligned to {nbytes}" for name, nbytes in self.aligned]
         parts += [f"{name} noalias" for name in self.noalias]
         parts += [f"{name} divisible by {divisor}" for name, divisor in self.divisors]
         return ", ".join(parts) or "nothing assumed"
@@ -50,12 +53,13 @@ def facts_of(
     dims: Mapping[str, int],
     overlaps: Sequence[tuple[int, int]],
 ) -> Facts:
-    """The facts of a call. Dimensions of extent 1 have no stride to speak of; an empty array counts as unaligned, since no tensor map
-    describes it."""
+    """The facts of a call. An alignment of no more than an element says nothing and is left out, unless the program states another."""
     aligned = []
     for arg, seen in zip(contract.args, views):
-        if isinstance(arg, ArrayArg) and seen is not None and is_aligned(arg, seen):
-            aligned.append(arg.name)
+        if isinstance(arg, ArrayArg) and seen is not None:
+            nbytes = alignment(arg, seen)
+            if nbytes > seen.itemsize or arg.name in contract.align:
+                aligned.append((arg.name, nbytes))
     touched = {position for pair in overlaps for position in pair}
     noalias = [arg.name for i, arg in enumerate(contract.args) if isinstance(arg, ArrayArg) and i not in touched]
     divisors = []
@@ -66,22 +70,28 @@ def facts_of(
     return Facts(tuple(sorted(aligned)), tuple(sorted(noalias)), tuple(sorted(divisors)))
 
 
-def is_aligned(arg: ArrayArg, seen: ArrayView) -> bool:
-    """Whether base address and all strides that are not stated to be 1 are multiples of ALIGNMENT bytes."""
+def alignment(arg: ArrayArg, seen: ArrayView) -> int:
+    """The largest power of two up to ALIGNMENT that divides the base address and all strides not stated to be 1, in bytes.
+
+    ALIGNMENT itself only where a tensor map can describe the array, which takes no extent of 0 and positive strides below 2^40
+    bytes (CUDA driver API, cuTensorMapEncodeTiled): half of it otherwise, and 1 for an empty array. Dimensions of extent 1
+    have no stride to speak of.
+    """
     if 0 in seen.shape:
-        return False
-    if seen.address % ALIGNMENT:
-        return False
-    return all(
-        required == 1 or extent == 1 or stride * seen.itemsize % ALIGNMENT == 0
+        return 1
+    strides = [
+        stride * seen.itemsize
         for required, stride, extent in zip(arg.strides, seen.strides, seen.shape)
-    )
+        if required != 1 and extent > 1
+    ]
+    found = math.gcd(ALIGNMENT, seen.address, *strides)
+    return found if all(0 < stride < MAX_STRIDE for stride in strides) else min(found, ALIGNMENT // 2)
 
 
 def usual_facts(contract: Contract) -> Facts:
     """What holds for arrays that were freshly allocated with rows of a multiple of 16 bytes, of any size."""
-    names = tuple(sorted(arg.name for arg in contract.args if isinstance(arg, ArrayArg)))
-    return Facts(names, names)
+    names = sorted(arg.name for arg in contract.args if isinstance(arg, ArrayArg))
+    return Facts(tuple((name, ALIGNMENT) for name in names), tuple(names))
 
 
 def kernels_of(module: ModuleOp) -> dict[str, KernelOp]:
@@ -141,16 +151,18 @@ def _access(array: SSAValue) -> str:
 
 
 def specialize(module: ModuleOp, name: str, facts: Facts) -> ModuleOp:
-    """A new module that holds a clone of kernel `name` alone, with the facts stated on it. Stronger statements of the program stay."""
+    """A new module that holds a clone of kernel `name` alone, with the facts stated on it beside what the program states."""
     from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, UnitAttr, i64
 
     kernel = kernels_of(module)[name].clone()
     attrs = []
+    aligned = dict(facts.aligned)
     for arg, stated in zip(kernel.names, kernel.arg_attrs.data):
         entries = dict(stated.data)
-        if arg in facts.aligned:
-            old = entries.get("align")
-            entries["align"] = IntegerAttr(max(ALIGNMENT, old.value.data if isinstance(old, IntegerAttr) else 1), i64)
+        found = aligned.get(arg)
+        # Where the fact is weaker than what is stated, the array is empty or runs backwards: the stated holds, but is of no use.
+        if found is not None and not (found == ALIGNMENT and "align" in entries):
+            entries["align"] = IntegerAttr(found, i64)
         if arg in facts.noalias:
             entries["noalias"] = UnitAttr()
         attrs.append(DictionaryAttr(entries))

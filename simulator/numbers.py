@@ -213,7 +213,7 @@ def fma32(a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.float32]
     if suspect.any():
         where = np.nonzero(suspect)
         addend = np.broadcast_to(c, total.shape)[where].astype(np.float64)
-        result[where] = sum_to_odd(product[where], addend).astype(np.float32)
+        result[where] = sum_to_odd(np.broadcast_to(product, total.shape)[where], addend).astype(np.float32)
     return canonical_f32(result)
 
 

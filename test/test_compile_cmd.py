@@ -23,7 +23,7 @@ def tesela(*arguments: str) -> tuple[int, str, str]:
     return status, stdout.getvalue(), stderr.getvalue()
 
 
-@pytest.mark.parametrize("level", ["tile", "async", "layout", "ptx-ir"])
+@pytest.mark.parametrize("level", ["tile", "async", "layout", "schedule", "ptx-ir"])
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_every_level_prints_and_reads_back(level, target):
     status, out, err = tesela("compile", ADD, "--target", target, "--emit", level)
@@ -66,7 +66,7 @@ def test_cubins_assemble_without_a_warning(target, tmp_path):
         (["--assume", "fast"], 1, "error: --assume: 'fast' is not understood\n  hint: write aligned, noalias, nothing or NAME=16; there are "
             "dimensions N; arrays x, y, z\n"),
         (["--assume", "N=0"], 1, "error: --assume N=0: '0' is no positive integer\n"),
-        (["--assume", "x=32"], 1, "error: --assume x=32: arrays are assumed aligned to 16 bytes or not at all\n  hint: write x=16\n"),
+        (["--assume", "x=32"], 1, "error: --assume x=32: an alignment is one of 1, 2, 4, 8, 16 bytes\n"),
         (["--target", "sm_9"], 1, "error: unknown target 'sm_9'\n"),
         (["-o", "/no/such/folder/k.ptx"], 1, "error: cannot write '/no/such/folder/k.ptx': No such file or directory\n"),
         (["--emit", "sass"], 2, "usage: "),

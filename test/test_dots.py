@@ -8,8 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tesela.dialects.diagnostics import TeselaError
+from tesela.dialects.target import get_target
+from tesela.runtime.assemble import assemble, find_ptxas
 from tesela.runtime.compile import compile
+from tesela.runtime.specialize import Facts
 
 TARGETS = ("sm_90a", "sm_90", "sm_80")
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
@@ -89,16 +91,14 @@ tile.kernel @gemm(%A: {memref} {shape[a]}, %B: {memref} {shape[b]}, %C: memref<?
 }}"""
 
 
-def run_gemm(text, target, sizes, a="mk", b="kn", dtype="bf16", pad=0):
+def run_gemm(text, target, sizes, a="mk", b="kn", dtype="bf16", pad=0, device="sim"):
     m, n, k = sizes
-    lhs, rhs = random((m, k), dtype), random((k, n), dtype, 1)
     stored_a = random((k, m), dtype, 0, pad) if a == "km" else random((m, k), dtype, 0, pad)
     stored_b = random((n, k), dtype, 1, pad) if b == "nk" else random((k, n), dtype, 1, pad)
     lhs = stored_a.T if a == "km" else stored_a
     rhs = stored_b.T if b == "nk" else stored_b
     kernel = compile(text, target)
-    check(kernel(stored_a, stored_b, device="sim"), lhs, rhs, k)
-    return kernel
+    check(kernel(stored_a, stored_b, device=device), lhs, rhs, k)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -415,3 +415,48 @@ def test_operands_from_registers(schedule, target, k):
     inverse = (np.float32(1) / full_a.astype(np.float32)).astype(ml_dtypes.bfloat16)
     np.testing.assert_allclose(result, inverse.astype(np.float64) @ full_b.astype(np.float64), rtol=1e-2, atol=1e-2)
     np.testing.assert_allclose(sums, full_a.astype(np.float64).sum(1), rtol=1e-5, atol=1e-5)
+
+
+# ---- the assembler, and the hardware --------------------------------------------------------------------------------
+
+PROGRAMS = {
+    "gemm 128x128x64 nk": gemm((128, 128, 64), "mk", "nk"),
+    "gemm 128x256x64 km": gemm((128, 256, 64), "km", "kn"),
+    "gemm 100x72x40": gemm((100, 72, 40)),
+    "gemm 64x320x16": gemm((64, 320, 16)),
+    "gemm 256x64x32": gemm((256, 64, 32), "km", "nk"),
+    "chain 64": CHAIN.format(t="bf16", m=64, n=64, d=64, e=64),
+    "chain 128": CHAIN.format(t="bf16", m=128, n=128, d=128, e=128),
+    "batch": BATCH.format(b=3, k=20),
+    "slices": SLICES,
+    "nested": NESTED,
+    "while": WHILE,
+    "alias": ALIAS,
+    "mixed": MIXED,
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("aligned", [True, False])
+def test_assembles_without_a_warning(target, name, aligned):
+    """No serialised wgmma (C75xx), no spilled register, nothing at all, from any assembler that there is."""
+    assemblers = find_ptxas()
+    if not assemblers:
+        pytest.skip("no ptxas")
+    kernel = compile(PROGRAMS[name], target)
+    arrays = tuple(sorted(arg.name for arg in kernel.contract.args if hasattr(arg, "access")))
+    variant = kernel._compiler(Facts(arrays if aligned else ()), get_target(target))
+    for assembler in assemblers:
+        assert assemble(variant.ptx, target, assembler=assembler, options=["--warn-on-spills"], strict=True).messages == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("order", ["mk kn", "km kn", "mk nk", "km nk"])
+@pytest.mark.parametrize("pad", [0, 1])
+def test_on_a_gpu(target, order, pad):
+    a, b = order.split()
+    for tile in [(128, 128, 64), (64, 64, 32), (100, 72, 40), (256, 64, 32), (64, 320, 16)]:
+        for sizes in [(512, 640, 384), (264, 136, 72), (1, 8, 8), (300, 129, 64)]:
+            run_gemm(gemm(tile, a, b), target, sizes, a, b, pad=pad, device="cuda")

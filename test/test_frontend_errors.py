@@ -232,6 +232,30 @@ def float_meets_integer(x: Array[i32, N]):
 
 
 @wrong
+def dimension_meets_i32(x: Array[i32, N]):
+    x[0] = N
+    #      ^ i32 is required, found the dimension N, an index -> convert it, where it fits: tesela.i32(N)
+
+
+@wrong
+def tile_of_index(x: Array[f32, N]):
+    y = tesela.zeros((4,), index)
+    #                      ^ a tile of index is not in the language -> use i64
+
+
+@wrong
+def compared_tuples(x: Array[f32, N]):
+    y = (x[0], 1) == (x[1], 1)
+    #   ^ a comparison of values known only at run time -> compare the items of tuples one by one
+
+
+@wrong
+def numpy_function(x: Array[f32, N]):
+    y = np.exp(x[0])
+    #   ^ np.exp is of type ufunc, which a kernel cannot capture -> write tesela.exp
+
+
+@wrong
 def integer_division(x: Array[i32, N]):
     y = x[0:4] / 2
     #   ^ '/' is not defined on i32 -> write x // y, or convert to a float: x.to(f32) / y
@@ -641,12 +665,14 @@ SIGNATURES = [
     ("x: int", "the type of x must be an Array[…], an element type (f16, bf16, f32, f64, i1, i8, i16, i32, i64, index) or tesela.constexpr, found int", 7),
     ("x: Array[f32, Q]", "the type of x cannot be read: name 'Q' is not defined", 7),
     ("x: Array[N, f32]", "an array's annotation starts with its element type, found N", 7),
+    ("x: Array[()]", "an array's annotation starts with its element type, found None", 7),
     ("x: Array[f32]", "an array's annotation states one extent for each dimension", 7),
     ("x: Array[f32, 1.5]", "an array's extent is an integer, a dimension or the text of one, found 1.5", 7),
     ("x: Array[f32, 'N +']", "dimension expression 'N +' ends too early", 7),
     ("x: Array[f32, M, N, tesela.strides(1)]", "strides(1) must state one stride, a number or None, for each of the 2 dimensions", 7),
     ("x: Array[f32, N, tesela.align(3)]", "align(3): the alignment must be a power of two from 1 to 256", 7),
     ("x: Array[f32, N] = None", "the array x cannot have a default", 7),
+    ("x: Array[f32, N], N: i32", "N is a parameter and a dimension", 25),
     ("x: Array['T', N], T: f32", "T is a parameter and a type variable", 25),
 ]
 

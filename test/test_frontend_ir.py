@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -105,7 +106,7 @@ def merges(x: Array[f32, N], flag: i1):
     a, b, c, dead = 1.0, 2.0, x[0], 0
     if flag:
         a, b = 3.0, 2.0
-        dead = 5  # noqa: F841 -- must not be merged
+        dead = 5
         t = x[1]
     else:
         c = 4
@@ -288,7 +289,46 @@ def test_calls_compile_once_for_each_set_of_compile_time_values():
     assert scaled(half, factor=2.0, device="sim").dtype == numpy.float16
     assert scaled.compile(T=f32) is scaled.compile(T=f32, BLOCK=64)
     assert scaled.compile(T=f32, BLOCK=32) is not scaled.compile(T=f32)
-    assert len(scaled._kernels) == 3
+    assert scaled.compile(T=f32, BLOCK=32) is scaled.compile(T=f32, BLOCK=32)
+
+
+@tesela.kernel
+def filled(x: Array[f32, N], value: tesela.constexpr):
+    x[0:4] = tesela.full((4,), value[0], f32)
+
+
+def test_compile_time_values_are_told_apart():
+    values = [(1,), (1.0,), (0.0,), (-0.0,), (float("nan"),)]
+    assert len({id(filled.compile(value=value)) for value in values * 2}) == 5
+
+
+FACTOR, TABLE = 2.0, [1.0, 2.0]
+
+
+def add_constant(v):
+    return v + 1.0
+
+
+@tesela.kernel
+def captures(x: Array[f32, N], y: Array[f32, N], scale: f32 = 3.0):
+    y[0:4] = add_constant(x[0:4]) * FACTOR * scale + TABLE[1]
+
+
+def test_a_changed_capture_compiles_anew(monkeypatch):
+    numpy = pytest.importorskip("numpy")
+    x = numpy.arange(4, dtype=numpy.float32)
+    assert (captures(x, device="sim") == (x + 1) * 6 + 2).all()
+    first = captures.compile()
+    assert captures.compile() is first
+    monkeypatch.setitem(globals(), "FACTOR", 5.0)
+    assert captures.compile() is not first
+    assert (captures(x, scale=1.0, device="sim") == (x + 1) * 5 + 2).all()
+    TABLE[1] = 4.0
+    assert (captures(x, scale=1.0, device="sim") == (x + 1) * 5 + 4).all()
+    TABLE[1] = 2.0
+    monkeypatch.setitem(globals(), "add_constant", lambda v: v)
+    with pytest.raises(tesela.TeselaError):
+        captures(x, device="sim")
 
 
 def test_calls_that_do_not_fit_the_signature():
@@ -348,3 +388,13 @@ def test_examples(name, capsys, monkeypatch):
     monkeypatch.setenv("TESELA_DEVICE", "sim")
     runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr().out.startswith(name)
+
+
+def test_the_blocks_of_the_language_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESELA_DEVICE", "sim")
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "language.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 3
+    path = tmp_path / "page.py"
+    path.write_text("\n".join(blocks))
+    kernels = [k for k in runpy.run_path(str(path)).values() if isinstance(k, tesela.KernelFunction)]
+    assert [k.name for k in kernels] == ["gemm", "rms_norm", "count_positive"] and "tile.dot" in kernels[0].ir()

@@ -254,6 +254,20 @@ def test_an_index_meets_an_integer_tile_as_i64():
 
 
 @tesela.kernel
+def chosen_numbers(x: Array[f32, N], out: Array[i64, 3, N]):
+    t = x[0:8]
+    out[0, 0:8] = tesela.where(t > 0, 1, 0)
+    out[1, 0:8] = tesela.full((8,), N)
+    out[2, 0:8] = tesela.where(tesela.arange(8) < N - 2, N, -1)
+
+
+def test_integers_of_no_type_and_indices_become_i64_in_tiles():
+    x, out = random(6), np.zeros((3, 6), np.int64)
+    run(chosen_numbers, x=x, out=out)
+    np.testing.assert_array_equal(out, [x > 0, [6] * 6, [6] * 4 + [-1] * 2])
+
+
+@tesela.kernel
 def means(x: Array[f32, M, N], y: Array[f32, M]):
     row = tesela.grid(M)
     y[row] = tesela.load(x, (row, 0), (16,)).sum() / N
@@ -427,7 +441,7 @@ def branches(x: Array[f32, N], out: Array[f32, 6, N], flag: tesela.constexpr = T
     if flag:
         static = 1.0
     else:
-        static = undefined_name  # noqa: F821 -- never traced
+        static = undefined_name
     t = tesela.zeros((4,), f32)
     if v > 1:
         t += v
@@ -532,11 +546,11 @@ def test_closures():
 
 # Names as text, which linters take for forward references.
 @tesela.kernel
-def generic(x: Array["T", "N"], y: Array["T", "N"], alpha: f32, n: i32, power: tesela.constexpr = 2):  # noqa: F821, UP037
+def generic(x: Array["T", "N"], y: Array["T", "N"], alpha: f32, n: i32, power: tesela.constexpr = 2):
     i = tesela.grid(N // 4) * 4
     wide = x[i : i + 4].to(f32) ** power * alpha
     if i < n:
-        y[i : i + 4] = wide.to(T)  # noqa: F821 -- T is a type variable of the signature
+        y[i : i + 4] = wide.to(T)
 
 
 @pytest.mark.parametrize(("dtype", "numpy_dtype"), [(f32, np.float32), (bf16, BF16), (f64, np.float64)])

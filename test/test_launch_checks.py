@@ -122,6 +122,7 @@ def test_stated_alignment():
         return [ArrayView(address, (8,), (stride,), "f32", 4, HOST, False, None, None), None]
 
     SCALE.check_alignment(at(64, 8))
+    SCALE.check_alignment(at(64, -8))
     assert text(lambda: SCALE.check_alignment(at(48, 8))) == (
         "error: scale: x starts at an address that is 16 modulo 32, but a multiple of 32 is required\n"
         "  hint: the program states it (align); pass a copy, or take the statement out"

@@ -77,24 +77,45 @@ def test_facts_of_aligned_arrays():
     found = facts(gemm_contract(), a, b, c)
     assert found.noalias == ("A", "B", "C")
     assert found.divisors == (("K", 16), ("M", 16), ("N", 4))
-    assert set(found.aligned) == {"A", "B", "C"}
+    assert found.aligned == (("A", 16), ("B", 16), ("C", 16))
 
 
-def test_rows_of_odd_length_are_not_aligned():
+def test_rows_decide_the_alignment():
     base = np.zeros((8, 72), BF16)
-    found = facts(gemm_contract(), base[:, :63], base[:, :63].copy(), None)
-    assert found.aligned == ("A",)  # rows of 144 bytes; the copy's have 126
-    assert found.divisors == (("M", 8), ("N", 8))
+    found = facts(gemm_contract(), base[:, :62], base[:, :62].copy(), None)
+    assert found.aligned == (("A", 16), ("B", 4))  # rows of 144 and of 124 bytes
+    assert facts(gemm_contract(), base[:, :60].copy(), base[:, :60], None).aligned == (("A", 8), ("B", 16))
+    # What is no more than an element says nothing.
+    found = facts(gemm_contract(), base[:, :63].copy(), base[:, :63], np.zeros((8, 8), np.float32)[:, :8])
+    assert found.aligned == (("B", 16), ("C", 16))
 
 
-def test_a_base_that_is_off_by_one_element():
-    base = np.zeros((8, 72), BF16)
-    assert facts(gemm_contract(), base[:, 1:65], base[:, 8:72], None).aligned == ("B",)
+@pytest.mark.parametrize(("start", "alignment"), [(1, None), (2, 4), (4, 8), (8, 16)])
+def test_where_rows_start_decides_the_alignment(start, alignment):
+    base = np.zeros((8, 80), BF16)
+    assert dict(facts(gemm_contract(), base[:, start : start + 64], base[:, :64], None).aligned).get("A") == alignment
+
+
+def test_arrays_that_no_tensor_map_describes():
+    base = np.zeros((64, 64), BF16)
+    assert facts(gemm_contract(), base[::-1], base[8:], None).aligned == (("A", 8), ("B", 16))
+    assert facts(gemm_contract(), base, np.broadcast_to(base[0], (5, 64)), None).aligned == (("A", 16), ("B", 8))
+    assert facts(gemm_contract(), base[:, :0], base[:, :0], np.zeros((64, 64), np.float32)).aligned == (("C", 16),)
 
 
 def test_strides_of_extents_of_one_do_not_count():
     row = np.zeros(80, BF16)[:63].reshape(1, 63)
-    assert "A" in facts(gemm_contract(), row, np.zeros((8, 63), BF16), None).aligned
+    assert ("A", 16) in facts(gemm_contract(), row, np.zeros((8, 63), BF16), None).aligned
+
+
+def test_a_stated_alignment_that_a_call_has_no_use_for():
+    kernel = kernels_of(parse_module(SCALE))["scale"]
+    contract = contract_of(kernel)
+    x, y = np.zeros(0, np.float32), np.zeros((0, 4), np.float32)
+    found = facts_of(contract, [view(x), None, view(y)], {"N": 0}, [])
+    assert found.aligned == (("x", 1),)
+    made = specialize(parse_module(SCALE), "scale", found)
+    assert contract_of(kernels_of(made)["scale"]).align == {"x": 1}
 
 
 def test_overlap_with_a_written_array_takes_noalias_away():
@@ -109,7 +130,7 @@ def test_overlap_with_a_written_array_takes_noalias_away():
 def test_specialize_states_the_facts_and_keeps_what_is_stated():
     module = parse_module(SCALE)
     before = print_module(module)
-    made = specialize(module, "scale", Facts(("x", "y"), ("x",), (("N", 16),)))
+    made = specialize(module, "scale", Facts((("x", 16), ("y", 16)), ("x",), (("N", 16),)))
     verify_module(made)
     assert list(kernels_of(made)) == ["scale"]
     contract = contract_of(kernels_of(made)["scale"])
@@ -126,8 +147,8 @@ def test_divisors_combine():
 
 
 def test_usual_facts_and_their_text():
-    assert usual_facts(gemm_contract()) == Facts(("A", "B", "C"), ("A", "B", "C"))
-    assert str(Facts(("A",), ("B",), (("K", 8),))) == "A aligned to 16, B noalias, K divisible by 8"
+    assert usual_facts(gemm_contract()) == Facts((("A", 16), ("B", 16), ("C", 16)), ("A", "B", "C"))
+    assert str(Facts((("A", 16),), ("B",), (("K", 8),))) == "A aligned to 16, B noalias, K divisible by 8"
     assert str(Facts()) == "nothing assumed"
 
 
@@ -145,7 +166,7 @@ def test_compile_takes_what_states_its_module():
 
     assert compile(Function(), kernel="touch").name == "touch"
     assert compile(Function(), kernel="scale").contract.args[0].shape == ("N",)
-    with pytest.raises(TeselaError, match="BLOCK: only a function has compile-time parameters, but a str was given"):
+    with pytest.raises(TeselaError, match="BLOCK: only kernels written in Python have compile-time parameters"):
         compile(SCALE, kernel="touch", BLOCK=3)
 
 

@@ -21,26 +21,26 @@ from ..dialects.diagnostics import Diagnostic, TeselaError, render
 from ..dialects.launch_plan import ArrayArg
 from ..runtime.contract import Contract
 from ..runtime.specialize import ALIGNMENT, Facts, usual_facts
+from .sources import add_program_arguments, compile_source, read_constants
 
-EMIT = ("tile", "async", "layout", "ptx-ir", "ptx", "plan", "cubin")
+ALIGNMENTS = tuple(2**i for i in range(ALIGNMENT.bit_length()))
+EMIT = ("tile", "async", "layout", "schedule", "ptx-ir", "ptx", "plan", "cubin")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="an .mlir file with a tile.kernel")
+    add_program_arguments(parser, "an .mlir file with a tile.kernel, or a .py file with a @tesela.kernel")
     parser.add_argument("--target", default=None, help="the architecture: sm_80, sm_90a (default: this machine's GPU, else sm_90a)")
     parser.add_argument("--emit", choices=EMIT, default="ptx", help="what to write (default: ptx)")
-    parser.add_argument("--kernel", metavar="NAME", help="which kernel, of a module with several")
     parser.add_argument("--assume", default="aligned,noalias", metavar="FACTS", help="aligned, noalias, NAME=16, nothing (default: aligned,noalias)")
     parser.add_argument("--strict", action="store_true", help="the assembler's warnings are errors")
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to standard output")
 
 
 def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
-    from ..runtime.compile import compile
-
-    kernel = compile(arguments.file, arguments.target, kernel=arguments.kernel, strict=arguments.strict)
+    values = read_constants(arguments.constants)
+    kernel = compile_source(arguments.file, arguments.target, arguments.kernel, arguments.strict, **values)
     facts = read_facts(arguments.assume, kernel.contract)
-    if arguments.emit in ("tile", "async", "layout", "ptx-ir"):
+    if arguments.emit in ("tile", "async", "layout", "schedule", "ptx-ir"):
         write(arguments.output, kernel.ir(arguments.emit, facts=facts), stdout)
         return 0
     variant = kernel.variant(facts=facts)
@@ -64,7 +64,7 @@ def read_facts(text: str, contract: Contract) -> Facts:
     arrays = [arg.name for arg in contract.args if isinstance(arg, ArrayArg)]
     symbols = {symbol for exprs in contract.shapes for expr in exprs or () for symbol in expr.symbols()}
     usual = usual_facts(contract)
-    aligned: set[str] = set()
+    aligned: dict[str, int] = {}
     noalias: set[str] = set()
     divisors: dict[str, int] = {}
     for word in filter(None, (part.strip() for part in text.split(","))):
@@ -80,13 +80,13 @@ def read_facts(text: str, contract: Contract) -> Facts:
         elif equals and name in symbols:
             divisors[name] = int(number)
         elif equals and name in arrays:
-            if int(number) != ALIGNMENT:
-                raise TeselaError.at(None, f"--assume {word}: arrays are assumed aligned to {ALIGNMENT} bytes or not at all", f"write {name}={ALIGNMENT}")
-            aligned.add(name)
+            if int(number) not in ALIGNMENTS:
+                raise TeselaError.at(None, f"--assume {word}: an alignment is one of {', '.join(map(str, ALIGNMENTS))} bytes")
+            aligned[name] = int(number)
         else:
             known = f"dimensions {', '.join(sorted(symbols))}; arrays {', '.join(arrays)}"
             raise TeselaError.at(None, f"--assume: '{word}' is not understood", f"write aligned, noalias, nothing or NAME=16; there are {known}")
-    return Facts(tuple(sorted(aligned)), tuple(sorted(noalias)), tuple(sorted(divisors.items())))
+    return Facts(tuple(sorted(aligned.items())), tuple(sorted(noalias)), tuple(sorted(divisors.items())))
 
 
 def write(path: str | None, data: str | bytes, stdout: TextIO) -> None:

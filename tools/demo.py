@@ -7,7 +7,6 @@ bound it must stay under, and PASS or FAIL. The exit status is 1 if any failed. 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 import time
 from collections import Counter
@@ -24,10 +23,9 @@ from ..dialects.ptx_isa import lookup
 from ..dialects.ptx_program import Instr
 from ..runtime import driver
 from ..runtime.assemble import find_assembler
-from ..runtime.compile import compile
-from ..runtime.kernel import Kernel
 from ..runtime.launch import Variant
 from .driver import Streams, guarded, parse_arguments
+from .sources import compile_source
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -101,27 +99,18 @@ def chosen_instructions(variant: Variant) -> list[str]:
     ]
 
 
-def load_python(name: str) -> Any:
-    """The kernel function `name` of examples/NAME.py. Raises TeselaError where there is none."""
-    path = EXAMPLES / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"tesela_example_{name}", path)
-    if spec is None or spec.loader is None or not path.exists():
-        raise TeselaError.at(None, f"cannot read '{path}'", "run the demonstration from a checkout of the project")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, name)
+def example(name: str, source: str) -> Path:
+    """The file of an example: `source` is 'mlir' or 'python'."""
+    return EXAMPLES / f"{name}.{'py' if source == 'python' else source}"
 
 
 def run_program(program: Program, source: str, device: str | None, target: str | None, stdout: TextIO) -> bool:
     """Compile, run, compare and report one program; whether it passed."""
     inputs = program.inputs(np.random.default_rng(0))
     start = time.perf_counter()
-    if source == "python":
-        where = f"examples/{program.name}.py"
-        kernel: Kernel = compile(load_python(program.name), target)
-    else:
-        where = f"examples/{program.name}.mlir"
-        kernel = compile(EXAMPLES / f"{program.name}.mlir", target)
+    path = example(program.name, source)
+    where = f"examples/{path.name}"
+    kernel = compile_source(path, target, program.name)
     variant = kernel.variant(**inputs)
     to_ptx = time.perf_counter() - start
     times = f"{to_ptx * 1e3:.0f} ms to PTX"

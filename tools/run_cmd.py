@@ -2,6 +2,7 @@
 
     tesela run examples/gemm.mlir --in A=a.npy --in B=b.npy --out C=c.npy
     tesela run scale.mlir --in x=x.npy --scalar alpha=2.0 --out y=y.npy --device sim
+    tesela run examples/gemm.py --constant BM=64 --in A=a.npy --in B=b.npy --out C=c.npy
     tesela run gemm.ptx --plan gemm.json --in A=a.npy --in B=b.npy --out C=c.npy
     tesela run k.ptx --grid 4,1,1 --block 128 --param x=x.npy --param y=zeros:f32:1000 --param n=i32:1000 --out y=y.npy
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,17 +30,17 @@ from ..runtime.contract import Contract
 from ..runtime.kernel import DEVICES, Kernel
 from ..runtime.launch import Variant
 from ..runtime.specialize import Facts
+from .sources import add_program_arguments, compile_source, pairs, read_array, read_constants, read_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("file", help="an .mlir file with a tile.kernel, or a .ptx file")
+    add_program_arguments(parser, "an .mlir file with a tile.kernel, a .py file with a @tesela.kernel, or a .ptx file")
     add("--in", dest="inputs", action="append", default=[], metavar="NAME=FILE", help="an array from an .npy file; may be repeated")
     add("--out", dest="outputs", action="append", default=[], metavar="NAME=FILE", help="save an array after the run; may be repeated")
     add("--scalar", dest="scalars", action="append", default=[], metavar="NAME=VALUE", help="a scalar argument; may be repeated")
     add("--device", choices=DEVICES, help="default: what TESELA_DEVICE says, else auto: a GPU if there is one")
     add("--target", help="the architecture to compile for (default: the GPU's own; sm_90a in the simulator)")
-    add("--kernel", metavar="NAME", help="which kernel, of a module with several")
     add("--plan", metavar="FILE", help="for PTX: the launch plan that `tesela compile --emit plan` wrote")
     add("--grid", metavar="X,Y,Z", help="for PTX without a plan: blocks")
     add("--block", type=int, metavar="N", help="for PTX without a plan: threads of a block")
@@ -50,15 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
-    arrays: dict[str, Any] = {name: load_array(path) for name, path in _pairs("--in", arguments.inputs)}
-    scalars = {name: read_number("--scalar", name, text) for name, text in _pairs("--scalar", arguments.scalars)}
+    arrays: dict[str, Any] = {name: read_array(path) for name, path in pairs("--in", arguments.inputs)}
+    scalars = {name: read_number("--scalar", name, text) for name, text in pairs("--scalar", arguments.scalars)}
     if arguments.file.endswith(".ptx"):
         kernel = _ptx_kernel(arguments, arrays, scalars)
     else:
-        from ..runtime.compile import compile
-
-        kernel = compile(arguments.file, arguments.target, kernel=arguments.kernel)
-    outputs = dict(_pairs("--out", arguments.outputs))
+        kernel = compile_source(arguments.file, arguments.target, arguments.kernel, **read_constants(arguments.constants))
+    outputs = dict(pairs("--out", arguments.outputs))
     known = {arg.name: arg for arg in kernel.contract.args}
     for name in outputs:
         arg = known.get(name)
@@ -74,15 +72,6 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     return 0
 
 
-def load_array(path: str) -> np.ndarray[Any, Any]:
-    """An array from an .npy file. Raises TeselaError for a file that cannot be read or is none."""
-    try:
-        return np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise TeselaError.at(None, f"cannot read '{path}': {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
-        raise TeselaError.at(None, f"cannot read '{path}': it is no .npy file ({error})") from None
-
 
 def save_array(path: str, array: np.ndarray[Any, Any]) -> None:
     """Write an .npy file, to just that path. Raises TeselaError if it cannot be written."""
@@ -91,28 +80,6 @@ def save_array(path: str, array: np.ndarray[Any, Any]) -> None:
             np.save(file, array, allow_pickle=False)
     except OSError as error:
         raise TeselaError.at(None, f"cannot write '{path}': {error.strerror}") from None
-
-
-def read_number(option: str, name: str, text: str) -> float:
-    """An integer (also 0x…) or a float, from the command line; TeselaError for anything else."""
-    for read in (lambda text: int(text, 0), float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    raise TeselaError.at(None, f"{option} {name}: '{text}' is no number")
-
-
-def _pairs(option: str, items: Sequence[str]) -> list[tuple[str, str]]:
-    pairs: dict[str, str] = {}
-    for item in items:
-        name, equals, value = item.partition("=")
-        if not (name and equals and value):
-            raise TeselaError.at(None, f"{option} {item}: NAME=… is required")
-        if name in pairs:
-            raise TeselaError.at(None, f"{option} {name} was given twice")
-        pairs[name] = value
-    return list(pairs.items())
 
 
 def _ptx_kernel(arguments: argparse.Namespace, arrays: dict[str, Any], scalars: dict[str, Any]) -> Kernel:
@@ -151,10 +118,10 @@ def _spelled_plan(arguments: argparse.Namespace, ptx: str, arrays: dict[str, Any
         raise TeselaError.at(None, f"{arguments.file} has the kernels {', '.join(entries) or '(none)'}", "name one with --kernel")
     args: list[ArrayArg | ScalarArg] = []
     params: list[Param] = []
-    for param, text in _pairs("--param", arguments.params):
+    for param, text in pairs("--param", arguments.params):
         head, colon, rest = text.partition(":")
         if head == "zeros" or not colon:
-            array = arrays[param] = _zeros(param, rest) if head == "zeros" else load_array(text)
+            array = arrays[param] = _zeros(param, rest) if head == "zeros" else read_array(text)
             seen = view(array, param)
             dtype = "bf16" if seen.dtype == RAW_16_BITS else seen.dtype
             args.append(ArrayArg(param, dtype, tuple(map(str, seen.shape)), (None,) * len(seen.shape), "rw"))

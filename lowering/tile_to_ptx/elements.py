@@ -13,7 +13,9 @@ from ...dialects.ptx import reg
 from .context import Context, element_bits, scalar_class
 
 SIGN_AND_ALL_BUT_QUIET = 0xFFFF0000
-MAX_FINITE = {Float16Type: 0x477FE000, BFloat16Type: 0x7F7F0000}  # as f32 bits: 65504, and bf16's 0x7F7F
+MAX_FINITE = {Float16Type: 0x477FE000, BFloat16Type: 0x7F7F0000, Float32Type: 0x7F7FFFFF}
+"""The largest finite number of each type, as f32 bits."""
+MAX_F16 = 65504
 
 
 def is_float(kind: Attribute) -> bool:
@@ -102,19 +104,25 @@ def convert(
     ctx: Context, regs: SSAValue, source: Attribute, target: Attribute, n: int, saturate: bool = False
 ) -> SSAValue:
     """n values of `source` as `target`, by the rules of numbers.md N28 to N31."""
-    if source == target:
+    if source == target and not saturate:
         return regs
     if is_float(source):
         wide = to_f32(ctx, regs, source, n)
         if is_float(target):
-            if saturate and type(target) in MAX_FINITE:
+            if saturate:
                 limit = MAX_FINITE[type(target)]
                 wide = ctx.inst("min.NaN.f32", [wide, ctx.const(limit)], [reg("b32", n)])
                 wide = ctx.inst("max.NaN.f32", [wide, ctx.const(limit | 1 << 31)], [reg("b32", n)])
             return from_f32(ctx, wide, target, n)
         return _float_to_int(ctx, wide, target, n)
     if is_float(target):
-        return _int_to_float(ctx, to_int(ctx, regs, source, n), target, n)
+        extended = to_int(ctx, regs, source, n)
+        if saturate and isinstance(target, Float16Type) and element_bits(source) > 16:
+            # The other types reach past the largest integer.
+            kind, wide = extended.type.cls, f"s{extended.type.cls[1:]}"
+            extended = ctx.inst(f"min.{wide}", [extended, ctx.const(MAX_F16, kind)], [reg(kind, n)])
+            extended = ctx.inst(f"max.{wide}", [extended, ctx.const(-MAX_F16, kind)], [reg(kind, n)])
+        return _int_to_float(ctx, extended, target, n)
     extended = to_int(ctx, regs, source, n)
     if element_bits(target) == 64 and extended.type.cls == "b32":
         kinds = "cvt.s64.s32" if element_bits(source) != 1 else "cvt.u64.u32"

@@ -15,7 +15,7 @@ from . import program as p
 from .program import Array, Body, Node, Program, Type
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 16, 17, 24, 31, 32, 32, 33, 48, 63, 64, 64, 65, 96, 100, 127, 128, 128)
-ELEMENTS = {"f32": 40, "f16": 14, "bf16": 14, "i32": 16, "i8": 5, "i16": 4, "i64": 5, "f64": 3}
+ELEMENTS = {"f32": 40, "f16": 14, "bf16": 14, "i32": 16, "i8": 5, "i16": 4, "i64": 5}
 TILE_LIMIT = 4096
 DATA = {"small": 5, "normal": 4, "bits": 1, "special": 2}
 
@@ -284,7 +284,7 @@ class _Generator:
             self.add(body, scope, Type(a[1].element, tuple(shape)), "tile.reshape", [a[0]], how=how)
 
     def dot(self, body: Body, scope: Scope) -> None:
-        element = self.random.choice(("bf16", "f16", "bf16", "f16", "f32", "i8"))
+        element = self.random.choice(("bf16", "f16"))
         batch = (self.random.choice((1, 2, 3)),) if self.random.random() < 0.1 else ()
         m, n, k = (self.random.choice((*self.extents, 16, 32, 64)) for _ in range(3))
         if prod(batch) * max(m * n, m * k, k * n) > TILE_LIMIT:

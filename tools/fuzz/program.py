@@ -42,7 +42,7 @@ UNARY: dict[str, tuple[str, ...]] = {
 FLOAT_PREDICATES = ("oeq", "one", "olt", "ole", "ogt", "oge", "ueq", "une", "ult", "ule", "ugt", "uge")
 INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
-DOTS = {"f16": "f32", "bf16": "f32", "f32": "f32", "i8": "i32"}
+DOTS = {"f16": "f32", "bf16": "f32"}
 """Operand type of a dot -> accumulator type."""
 MAX_ELEMENTS = 8192
 MAX_WHILE_TRIPS = 3

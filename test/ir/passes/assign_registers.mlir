@@ -1,4 +1,5 @@
 // RUN: tesela-opt %s -p assign-registers | FileCheck %s
+// RUN: tesela-opt %s -p assign-registers,check-registers
 
 // A carried accumulator that is consumed in place keeps its registers round the loop: no mov inside it. Two values that
 // live at once have different registers, and so has the counter.
