@@ -6,6 +6,10 @@ oldest with `async.get` and gives it back with `async.release`. Every slot that 
 order. A dot that reads buffers returns a *pending* tile, whose value is there only after `async.await`, and a *read token*: `async.release %buf
 after %token` waits until that dot has read its buffers.
 
+Pending tiles and tokens are values like any other, so that loops carry them: a dot may add to a tile that is still pending (dots
+complete in order), and a release may wait for the dot of an earlier trip. `async.ready` makes a tile that is there pending, and `async.token none` is
+the token of no operation, for the trip before the first: a release after it releases nothing.
+
     %ca = async.channel depth 1 : !async.channel<128x64xbf16>
     async.put %ca, %A[%m, %k] : !async.channel<128x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
     %a = async.get %ca : !async.channel<128x64xbf16> -> !async.buffer<128x64xbf16>
@@ -127,6 +131,11 @@ class TokenType(ParametrizedAttribute, TypeAttribute):
     """`!async.token`: the event that an asynchronous operation has read its buffers."""
 
     name = "async.token"
+
+
+def pending_tile(kind: Attribute) -> TensorType:
+    """The tile of a tensor type, or of the pending tile's."""
+    return kind.tile if isinstance(kind, PendingType) else kind
 
 
 @irdl_op_definition
@@ -271,17 +280,46 @@ class WriteOp(IRDLOperation):
 
 @irdl_op_definition
 class GetOp(IRDLOperation):
-    """`async.get %ch : !async.channel<64x64xf16> -> !async.buffer<64x64xf16>`: the oldest filled slot; waits until it is filled."""
+    """`async.get %ch : !async.channel<64x64xf16> -> !async.buffer<64x64xf16>`: the oldest filled slot; waits until it is filled.
+
+    `async.get %ch later 3 : …` states that at least three puts via cp.async, into channels deeper than one, come after the one whose
+    slot this is, counting also those that a condition skipped: as many groups of copies may still be under way. Without it, none may.
+    """
 
     name = "async.get"
     channel = operand_def(ChannelType)
+    later = opt_prop_def(IntegerAttr)
     res = result_def(BufferType)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-    assembly_format = "$channel attr-dict `:` type($channel) `->` type($res)"
 
     @staticmethod
     def make(channel: SSAValue) -> GetOp:
         return GetOp.create(operands=[channel], result_types=[BufferType(channel.type.tile)])
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.channel)
+        if self.later is not None:
+            printer.print_string(f" later {self.later.value.data}")
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.channel.type)
+        printer.print_string(" -> ")
+        printer.print_attribute(self.res.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> GetOp:
+        channel = parser.parse_unresolved_operand()
+        properties: dict[str, Attribute] = {}
+        if parser.parse_optional_keyword("later") is not None:
+            properties["later"] = IntegerAttr(parser.parse_integer(allow_boolean=False, allow_negative=False), i64)
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        operand = parser.resolve_operand(channel, parser.parse_type())
+        parser.parse_punctuation("->")
+        return cls.create(
+            operands=[operand], result_types=[parser.parse_type()], properties=properties, attributes=attributes
+        )
 
     def verify_(self) -> None:
         if self.channel.type.tile != self.res.type.tile:
@@ -291,7 +329,7 @@ class GetOp(IRDLOperation):
 @irdl_op_definition
 class ReleaseOp(IRDLOperation):
     """`async.release %ch after %token : !async.channel<64x64xf16>`: gives the oldest slot that was got back, when all have read it (after
-    `token`'s operation, if one is given)."""
+    `token`'s operation, if one is given; nothing is given back if it is the token of no operation)."""
 
     name = "async.release"
     channel = operand_def(ChannelType)
@@ -407,31 +445,34 @@ class ReadOp(IRDLOperation):
 @irdl_op_definition
 class DotOp(IRDLOperation):
     """`async.dot %a, %b, %c : !async.buffer<MxK…>, !async.buffer<KxN…>, tensor<MxN…> -> !async.pending<tensor<MxN…>>, !async.token`: as
-    `tile.dot`, but the buffers are read and the result is written later. The lhs may also be a register tile."""
+    `tile.dot`, but the buffers are read and the result is written later. The lhs may also be a register tile, and the accumulator the pending
+    result of an earlier dot: dots complete in the order in which they were issued."""
 
     name = "async.dot"
     lhs = operand_def()
     rhs = operand_def(BufferType)
-    acc = operand_def(TensorType)
+    acc = operand_def()
     res = result_def(PendingType)
     read = result_def(TokenType)
     traits = traits_def(MemoryReadEffect())
 
     @staticmethod
     def make(lhs: SSAValue, rhs: SSAValue, acc: SSAValue) -> DotOp:
-        return DotOp.create(operands=[lhs, rhs, acc], result_types=[PendingType(acc.type), TokenType()])
+        return DotOp.create(operands=[lhs, rhs, acc], result_types=[PendingType(pending_tile(acc.type)), TokenType()])
 
     def verify_(self) -> None:
+        if not isinstance(self.acc.type, PendingType | TensorType):
+            raise VerifyException(f"the accumulator is a tile, pending or not, found {self.acc.type}")
         if not isinstance(self.lhs.type, BufferType | TensorType):
             raise VerifyException(f"the lhs is a buffer or a tile, found {self.lhs.type}")
         a = self.lhs.type.shape if isinstance(self.lhs.type, BufferType) else shape_of(self.lhs.type)
-        b, c = self.rhs.type.shape, shape_of(self.acc.type)
+        b, c = self.rhs.type.shape, pending_tile(self.acc.type).get_shape()
         if (len(a), len(b), len(c)) != (2, 2, 2) or a[1] != b[0] or (a[0], b[1]) != c:
             raise VerifyException(f"dot wants MxK, KxN and MxN, found {a}, {b} and {c}")
         left = self.lhs.type.element if isinstance(self.lhs.type, BufferType) else element_type(self.lhs.type)
         if left != self.rhs.type.element:
             raise VerifyException(f"both operands must have one element type, found {left} and {self.rhs.type.element}")
-        if self.res.type.tile != self.acc.type:
+        if self.res.type.tile != pending_tile(self.acc.type):
             raise VerifyException("the pending tile has the accumulator's type")
 
     def print(self, printer: Printer) -> None:
@@ -449,9 +490,10 @@ class DotOp(IRDLOperation):
         position = parser.pos
         kinds = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
         values = parser.resolve_operands(operands, kinds, position)
-        if len(values) != 3 or not isinstance(kinds[2], TensorType):
+        if len(values) != 3 or not isinstance(kinds[2], PendingType | TensorType):
             parser.raise_error("async.dot takes a lhs, a rhs buffer and an accumulator tile", position)
-        return cls.create(operands=values, result_types=[PendingType(kinds[2]), TokenType()], attributes=attributes)
+        result = PendingType(pending_tile(kinds[2]))
+        return cls.create(operands=values, result_types=[result, TokenType()], attributes=attributes)
 
 
 @irdl_op_definition
@@ -489,8 +531,77 @@ class AwaitOp(IRDLOperation):
         return cls.create(operands=[parser.resolve_operand(operand, kind)], result_types=[kind.tile], attributes=attributes)
 
 
+@irdl_op_definition
+class ReadyOp(IRDLOperation):
+    """`async.ready %x : tensor<…>`: a tile that is there, as a pending one: what a loop of dots that stay in flight begins with."""
+
+    name = "async.ready"
+    value = operand_def(TensorType)
+    res = result_def(PendingType)
+    traits = traits_def(Pure())
+
+    @staticmethod
+    def make(value: SSAValue) -> ReadyOp:
+        return ReadyOp.create(operands=[value], result_types=[PendingType(value.type)])
+
+    def verify_(self) -> None:
+        if self.res.type.tile != self.value.type:
+            raise VerifyException("the pending tile is the operand")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.value)
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.value.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ReadyOp:
+        operand = parser.parse_unresolved_operand()
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        position = parser.pos
+        kind = parser.parse_type()
+        if not isinstance(kind, TensorType):
+            parser.raise_error(f"async.ready takes a tile, found {kind}", position)
+        return cls.create(operands=[parser.resolve_operand(operand, kind)], result_types=[PendingType(kind)], attributes=attributes)
+
+
+@irdl_op_definition
+class TokenOp(IRDLOperation):
+    """`async.token none : !async.token`, the token of no operation; `async.token here : !async.token`, that everything before it in
+    program order has read its buffers, but for asynchronous dots, which have tokens of their own."""
+
+    name = "async.token"
+    event = prop_def(StringAttr)
+    res = result_def(TokenType)
+    traits = traits_def(MemoryReadEffect())
+
+    @staticmethod
+    def make(event: str) -> TokenOp:
+        return TokenOp.create(result_types=[TokenType()], properties={"event": StringAttr(event)})
+
+    def verify_(self) -> None:
+        if self.event.data not in ("none", "here"):
+            raise VerifyException(f"the event must be none or here, found {self.event.data}")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" {self.event.data}")
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.res.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> TokenOp:
+        event = parser.parse_identifier("none or here")
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        kind = parser.parse_type()
+        return cls.create(result_types=[kind], properties={"event": StringAttr(event)}, attributes=attributes)
+
+
 Async = Dialect(
     "async",
-    [ChannelOp, PutOp, WriteOp, GetOp, ReleaseOp, TransposeOp, ReadOp, DotOp, AwaitOp],
+    [ChannelOp, PutOp, WriteOp, GetOp, ReleaseOp, TransposeOp, ReadOp, DotOp, AwaitOp, ReadyOp, TokenOp],
     [BufferType, ChannelType, PendingType, TokenType],
 )

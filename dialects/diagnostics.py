@@ -74,6 +74,13 @@ class TeselaError(Exception):
         """One error at a `Location`, an operation, a value, a location attribute, or (None) at no place."""
         return cls([Diagnostic("error", message, nearest_location(at), hint, list(notes or ()))])
 
+    def prefixed(self, text: str, notes: Iterable[Diagnostic] = ()) -> TeselaError:
+        """The same with `text` before every message, and more notes."""
+        more = list(notes)
+        return type(self)(
+            [Diagnostic(d.severity, text + d.message, d.location, d.hint, [*d.notes, *more]) for d in self.diagnostics], self.sources
+        )
+
     def __str__(self) -> str:
         return render(self.diagnostics, self.sources).rstrip("\n")
 

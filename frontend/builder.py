@@ -175,14 +175,14 @@ class Builder:
                 return tile.ConstantOp.make(number, kind)
             if abs(number) > LARGEST[dtype]:
                 raise self.error(f"the number {number} is past the largest finite {dtype.name}, {LARGEST[dtype]:.6g}")
-            return arith.ConstantOp.create(result_types=[kind], properties={"value": FloatAttr(number, kind)})
+            return arith.ConstantOp.create(result_types=[kind], properties={"value": FloatAttr(number, kind)})  # type: ignore[call-overload]
         if isinstance(number, float):
             raise self.error(f"the float {number} meets {dtype.name}", "write an integer, or convert with x.to(f32)")
         low, high = (0, 1) if dtype is i1 else (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1)
         if not low <= number <= high:
             raise self.error(f"the number {number} does not fit {dtype.name} ({low} … {high})")
         # i1 true is printed and parsed as -1, its signed value.
-        attribute = IntegerAttr(-int(number) if dtype is i1 else int(number), kind)
+        attribute = IntegerAttr(-int(number) if dtype is i1 else int(number), kind)  # type: ignore[call-overload]
         op = arith.ConstantOp.create(result_types=[kind], properties={"value": attribute})
         op.results[0].name_hint = f"c{number}" if dtype is index and number >= 0 else None
         return op

@@ -156,9 +156,9 @@ def build_if(
             pairs.append((name, *made))
             parts[name].append(None)
     then, other = blocks
-    for block, number in ((then, 1), (other, 2)):
+    for number, block in enumerate(blocks):
         if pairs or block is then or block.first_op is not None:
-            _terminate(t, block, scf.YieldOp.create(operands=[pair[number].ssa for pair in pairs]))
+            _terminate(t, block, scf.YieldOp.create(operands=[pair[1:][number].ssa for pair in pairs]))
     regions = [Region(then), Region(other) if other.first_op is not None else Region()]
     op = t.b.add(
         scf.IfOp.create(operands=[condition.ssa], result_types=[pair[1].type for pair in pairs], regions=regions)
@@ -327,13 +327,14 @@ class Loop:
         """End the body with the yield of what is carried."""
         operands = []
         for leaf, end in zip(self.leaves, ends):
-            if leaf.dtype is None:
+            dtype = leaf.dtype
+            if dtype is None:
                 if not same(leaf.start, end):
                     raise self.changed(leaf.name, leaf.start, end)
                 continue
-            if not (isinstance(end, Value | Dim) or is_number(end)) or not _fits(end, leaf.dtype):
+            if not (isinstance(end, Value | Dim) or is_number(end)) or not _fits(end, dtype):
                 raise self.changed(leaf.name, leaf.start, end)
-            value = in_block(self.t, block, lambda end=end, leaf=leaf: self.t.b.of_dtype(end, leaf.dtype))
+            value = in_block(self.t, block, lambda end=end, dtype=dtype: self.t.b.of_dtype(end, dtype))
             if value.shape != leaf.shape:
                 if value.shape:
                     raise self.changed(leaf.name, leaf.start, end)

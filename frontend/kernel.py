@@ -43,7 +43,7 @@ class Parameter:
     """One parameter of a kernel: an `Array`, a `DType` (a scalar), or the class `constexpr`."""
 
     name: str
-    annotation: Array | DType | type[constexpr]
+    annotation: Any
     default: Any = REQUIRED
 
     @property
@@ -136,9 +136,7 @@ class KernelFunction:
 
         Raises TeselaError at the expression that is not in the language. A fresh module each time.
         """
-        from .trace import trace_kernel
-
-        return trace_kernel(self.source, self.params, self.bind(values))[0]
+        return self._trace(self.bind(values))[0]
 
     def ir(self, level: str = "tile", **values: Any) -> str:
         """The program's text at a level, 'tile', 'async', 'layout' or 'ptx-ir'; compile-time values as for `trace`."""
@@ -165,13 +163,14 @@ class KernelFunction:
         `stream` as for `tesela.compile` and `Kernel`. Raises TeselaError for a wrong kernel or wrong arguments.
         """
         plain = not kwargs and target is None and len(args) in self._plain_counts
-        if plain:
+        types: tuple[Any, ...] = ()
+        if plain and self._typed:
             try:
-                types = tuple([args[i].dtype for i in self._typed if i < len(args)]) if self._typed else ()
+                types = tuple([args[i].dtype for i in self._typed if i < len(args)])
             except AttributeError:  # an array that only its interface describes; `view` knows them all
                 return self._program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
-            if (found := self._plain.get(types)) is not None and found.is_current():
-                return found.kernel(*args, device=device, stream=stream)
+        if plain and (found := self._plain.get(types)) is not None and found.is_current():
+            return found.kernel(*args, device=device, stream=stream)
         values: dict[str, Any] = {}
         if self.constants:
             if len(args) > len(self.params):
@@ -219,13 +218,21 @@ class KernelFunction:
         if found is not None and found.is_current():
             return found
         from ..runtime.compile import compile as compile_module
-        from .trace import trace_kernel
 
         with self._lock:
             if self._programs.get(key) is found:  # no other thread has been here
-                module, captures = trace_kernel(self.source, self.params, bound)
+                module, captures = self._trace(bound)
                 self._programs[key] = Program(compile_module(module, target), captures)
             return self._programs[key]
+
+    def _trace(self, bound: dict[str, Any]) -> tuple[ModuleOp, tuple[Capture, ...]]:
+        from .trace import trace_kernel
+
+        try:
+            return trace_kernel(self.source, self.params, bound)
+        except TeselaError as error:
+            # The error says where the user's program is wrong; how the tracer came there is of no use to them.
+            raise error.with_traceback(None) from None
 
     @property
     def source(self) -> SourceFunction:
@@ -285,7 +292,7 @@ def _read_signature(function: FunctionType) -> tuple[Parameter, ...]:
     for param in inspect.signature(function).parameters.values():
         if param.kind in (param.VAR_POSITIONAL, param.VAR_KEYWORD):
             raise _signature_error(function, param.name, "a kernel has no * or ** parameters", "name each argument")
-        annotation = param.annotation
+        annotation: Any = param.annotation
         if isinstance(annotation, str):
             annotation = _evaluate(function, param.name, annotation)
         if annotation is param.empty:

@@ -550,7 +550,7 @@ class Tracer:
         self, word: Word, args: list[Any], kwargs: dict[str, Any], arg_nodes: Sequence[ast.AST], kwarg_nodes: Mapping[str, ast.AST]
     ) -> Any:
         """Call a word: bind its arguments and build it."""
-        if word.variadic is not None:
+        if word.variadic:
             if kwargs:
                 raise self.error(f"tesela.{word.name} takes no keyword arguments")
             return BUILDERS[word.name](self, *args)
@@ -687,6 +687,7 @@ def trace_kernel(
     nodes = {arg.arg: arg for arg in ast.walk(source.tree.args) if isinstance(arg, ast.arg)}
     for param in params:
         kind: Attribute
+        array: Array | None = None
         match param.annotation:
             case Array() as array:
                 dtype = array.bind(bound)
@@ -711,8 +712,7 @@ def trace_kernel(
                 continue
         ssa = entry.insert_arg(kind, len(entry.args))
         ssa.name_hint = param.name
-        is_array = isinstance(param.annotation, Array)
-        names[param.name] = ArrayRef(param.name, ssa, dtype, param.annotation) if is_array else Value(ssa, dtype)
+        names[param.name] = Value(ssa, dtype) if array is None else ArrayRef(param.name, ssa, dtype, array)
     t = Tracer(source, entry, symbols)
     for argument in arguments:
         names[argument[0]].ssa.location = t.b.location(nodes[argument[0]])

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..dialects.diagnostics import Location, TeselaError
 from ..dialects.dim_expr import DimExpr, DimExprError
@@ -27,6 +27,7 @@ __all__ = [
     "Array",
     "DType",
     "Dim",
+    "Tile",
     "align",
     "bf16",
     "constexpr",
@@ -46,33 +47,100 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class DType:
-    """An element type. Called inside a kernel it casts: `f32(x)`."""
+class Tile:
+    """A tile or a scalar of a kernel, for annotations of helper functions: `def relu(x: Tile) -> Tile`.
 
-    name: str
-    kind: Literal["float", "int", "bool", "index"]
-    bits: int
+    Type checkers take array arguments and what words give for this class; the tracer reads no annotations of helpers.
+    """
 
-    def __repr__(self) -> str:
-        return f"tesela.{self.name}"
+    if TYPE_CHECKING:
+        shape: tuple[Any, ...]
+        dtype: Any
+        ndim: int
 
-    def __call__(self, value: Any) -> NoReturn:
-        raise outside_kernel(self.name)
+        @property
+        def T(self) -> Tile: ...
+        def __getitem__(self, item: Any) -> Tile: ...
+        def __setitem__(self, item: Any, value: Any) -> None: ...
+        def __bool__(self) -> bool: ...
+        def __eq__(self, other: Any) -> Tile: ...  # type: ignore[override]
+        def __ne__(self, other: Any) -> Tile: ...  # type: ignore[override]
+        def to(self, dtype: Any, *, saturate: bool = False) -> Tile: ...
+        def astype(self, dtype: Any, *, saturate: bool = False) -> Tile: ...
+        def reshape(self, *shape: Any) -> Tile: ...
+        def transpose(self, *axes: Any) -> Tile: ...
+        def argmax(self, axis: int, *, keepdims: bool = False) -> Tile: ...
+        def argmin(self, axis: int, *, keepdims: bool = False) -> Tile: ...
+        def _reduce(self, axis: Any = None, *, keepdims: bool = False) -> Tile: ...
+        def _unary(self) -> Tile: ...
+        def _binary(self, other: Any) -> Tile: ...
+
+        sum = prod = max = min = _reduce
+        __neg__ = __pos__ = __invert__ = __abs__ = _unary
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _binary
+        __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __lshift__ = __rshift__ = __and__ = __rand__ = __or__ = __ror__ = _binary
+        __xor__ = __rxor__ = __lt__ = __le__ = __gt__ = __ge__ = _binary
 
 
-f16 = DType("f16", "float", 16)
-bf16 = DType("bf16", "float", 16)
-f32 = DType("f32", "float", 32)
-f64 = DType("f64", "float", 64)
-i1 = DType("i1", "bool", 1)
-i8 = DType("i8", "int", 8)
-i16 = DType("i16", "int", 16)
-i32 = DType("i32", "int", 32)
-i64 = DType("i64", "int", 64)
-index = DType("index", "index", 64)
+if TYPE_CHECKING:
+    # To type checkers an element type is a class, so that it can annotate a scalar, and DType is the class of these classes.
 
-DTYPES = {dtype.name: dtype for dtype in (f16, bf16, f32, f64, i1, i8, i16, i32, i64, index)}
+    class DType(type):
+        name: str
+        kind: Literal["float", "int", "bool", "index"]
+        bits: int
+
+    class _Scalar(Tile, metaclass=DType):
+        def __init__(self, value: Any) -> None: ...
+
+    class f16(_Scalar): ...
+
+    class bf16(_Scalar): ...
+
+    class f32(_Scalar): ...
+
+    class f64(_Scalar): ...
+
+    class i1(_Scalar): ...
+
+    class i8(_Scalar): ...
+
+    class i16(_Scalar): ...
+
+    class i32(_Scalar): ...
+
+    class i64(_Scalar): ...
+
+    class index(_Scalar): ...
+
+else:
+
+    @dataclass(frozen=True, slots=True)
+    class DType:
+        """An element type. Called inside a kernel it casts: `f32(x)`. `kind`: float, int, bool or index; `bits`: its width."""
+
+        name: str
+        kind: str
+        bits: int
+
+        def __repr__(self) -> str:
+            return f"tesela.{self.name}"
+
+        def __call__(self, value: Any) -> NoReturn:
+            raise outside_kernel(self.name)
+
+    f16 = DType("f16", "float", 16)
+    bf16 = DType("bf16", "float", 16)
+    f32 = DType("f32", "float", 32)
+    f64 = DType("f64", "float", 64)
+    i1 = DType("i1", "bool", 1)
+    i8 = DType("i8", "int", 8)
+    i16 = DType("i16", "int", 16)
+    i32 = DType("i32", "int", 32)
+    i64 = DType("i64", "int", 64)
+    index = DType("index", "index", 64)
+
+DTYPES: dict[str, DType] = {dtype.name: dtype for dtype in (f16, bf16, f32, f64, i1, i8, i16, i32, i64, index)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +177,16 @@ def caller_place(frame: FrameType) -> Location:
     return Location(frame.f_code.co_filename, line or frame.f_lineno, (column or 0) + 1)
 
 
-class constexpr:
-    """Annotation of a parameter whose value is known when compiling: `BM: tesela.constexpr = 128`.
+if TYPE_CHECKING:
+    constexpr = Any
+else:
 
-    Each combination of values is a program of its own. A value is a Python number, a string,
-    an element type, a function (a helper that the kernel calls), None, or a tuple of those.
-    """
+    class constexpr:
+        """Annotation of a parameter whose value is known when compiling: `BM: tesela.constexpr = 128`.
+
+        Each combination of values is a program of its own. A value is a Python number, a string,
+        an element type, a function (a helper that the kernel calls), None, or a tuple of those.
+        """
 
 
 class Dim:
@@ -179,15 +251,13 @@ _IDENTITY = {"+": 0, "-": 0, "*": 1, "floordiv": 1, "ceildiv": 1}
 
 def combine(op: str, left: Dim | int, right: Dim | int) -> Any:
     """`left op right` as a dimension, or as an int where both are; `op` is one of DimExpr's. Identities are dropped."""
-    sides = tuple(side.expr if isinstance(side, Dim) else _int_expr(side) for side in (left, right))
-    if any(side is None for side in sides):
+    first, second = (side.expr if isinstance(side, Dim) else _int_expr(side) for side in (left, right))
+    if first is None or second is None:
         return NotImplemented
-    if sides[1].op == "int" and _IDENTITY.get(op) == sides[1].value:
+    if second.op == "int" and _IDENTITY.get(op) == second.value:
         return left
-    expr = DimExpr(op, 0, sides)  # type: ignore[arg-type]
-    if all(side.op == "int" for side in sides):  # type: ignore[union-attr]
-        return expr.evaluate({})
-    return Dim(expr)
+    expr = DimExpr(op, 0, (first, second))
+    return expr.evaluate({}) if first.op == second.op == "int" else Dim(expr)
 
 
 def _int_expr(value: Any) -> DimExpr | None:
@@ -202,7 +272,7 @@ def dims(names: str) -> Any:
     found = tuple(Dim(name) for name in names.replace(",", " ").split())
     if not found:
         raise TeselaError.at(caller_place(sys._getframe(1)), "tesela.dims needs at least one name")
-    return found if len(found) > 1 else found[0]
+    return found[0] if len(found) == 1 else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,11 +312,17 @@ class Array:
     array; names in texts can be used in the kernel. The dtype may be a type variable, `tesela.dtype("T")` or "T". Qualifiers: `strides(…)`, `align(n)`, `noalias`.
     """
 
-    dtype: DType | str
+    dtype: Any  # a DType, or the name of a type variable
     shape: tuple[DimExpr, ...]
     strides: tuple[int | None, ...]
     align: int | None = None
     noalias: bool = False
+
+    if TYPE_CHECKING:
+        @property
+        def ndim(self) -> int: ...
+        def __getitem__(self, item: Any) -> Tile: ...
+        def __setitem__(self, item: Any, value: Any) -> None: ...
 
     def __class_getitem__(cls, items: Any) -> Array:
         try:
@@ -258,7 +334,7 @@ class Array:
 
     @classmethod
     def _read(cls, items: tuple[Any, ...]) -> Array:
-        dtype, *rest = items
+        dtype = next(iter(items), None)
         if isinstance(dtype, DTypeVariable):
             dtype = dtype.name
         if not isinstance(dtype, DType) and not (isinstance(dtype, str) and dtype.isidentifier()):
@@ -272,7 +348,7 @@ class Array:
         stated: tuple[int | None, ...] | None = None
         alignment: int | None = None
         unaliased = False
-        for item in rest:
+        for item in items[1:]:
             match item:
                 case strides(values):
                     stated = values

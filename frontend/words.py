@@ -15,11 +15,17 @@ The numeric rule of every operation stands in docs/numbers.md.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+from typing import cast as cast_type
 
-from .types import ceildiv as _ceildiv
-from .types import outside_kernel
+from .types import Array, Dim, DType, Tile, outside_kernel
+from .types import ceildiv as static_ceildiv
+
+F = TypeVar("F", bound=Callable[..., Any])
+Operand = Tile | Dim | float
+Extent = Dim | int
+Shape = int | tuple[int, ...] | list[int]
 
 __all__ = [
     "abs",
@@ -76,13 +82,12 @@ class Word:
         self.__name__ = self.name
         self.__doc__ = declaration.__doc__
         self.declaration = declaration
-        self.signature = inspect.signature(declaration)
-        self.positional = tuple(
-            p.name for p in self.signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
-        )
-        self.variadic = next((p.name for p in self.signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
-        self.defaults = {p.name: p.default for p in self.signature.parameters.values() if p.default is not p.empty}
-        self.names = tuple(self.signature.parameters)
+        parameters = [p.replace(annotation=p.empty) for p in inspect.signature(declaration).parameters.values()]
+        self.signature = inspect.Signature(parameters)
+        self.positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+        self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        self.names = tuple(p.name for p in parameters)
 
     def __repr__(self) -> str:
         return f"tesela.{self.name}"
@@ -97,243 +102,283 @@ WORDS: dict[str, Word] = {}
 """Every word by its name."""
 
 
-def _word(declaration: Callable[..., Any]) -> Any:
+def _word(declaration: F) -> F:
+    """Make a word of its declaration. To type checkers it stays the function that it is declared as."""
     WORDS[declaration.__name__] = Word(declaration)
-    return WORDS[declaration.__name__]
+    return cast_type("F", WORDS[declaration.__name__])
 
 
 # The grid and loops
 
 
 @_word
-def grid(*extents):
+def grid(*extents: Extent) -> Any:
     """Declare the logical grid: one block for each point of it, independent and unordered; gives this block's coordinates.
 
     `extents`: one to three integers or expressions of dimensions, the fastest first: `m, n = tesela.grid(ceildiv(M, 128), N)`. A
     single extent gives a single index. At most once in a kernel; without it the kernel is one block.
     """
+    ...
 
 
 @_word
-def range(start, stop=None, step=1):
+def range(start: Operand, stop: Operand | None = None, step: Operand = 1) -> Iterator[Any]:
     """`for i in tesela.range(stop)`, `(start, stop)` or `(start, stop, step)`: a loop at run time; `i` is an index. `step` is positive.
 
     A variable that the body assigns and that is read in a later trip, or after the loop, is carried: it keeps its type.
     """
+    ...
 
 
 @_word
-def static_range(start, stop=None, step=1):
+def static_range(start: int, stop: int | None = None, step: int = 1) -> Iterator[int]:
     """A loop that is unrolled when compiling: `i` is a Python integer in each copy of the body."""
+    ...
 
 
 # Memory
 
 
 @_word
-def load(array, starts, shape=(), *, fill=None, dims=None):
+def load(array: Array, starts: Operand | tuple[Operand, ...], shape: Shape = (), *, fill: Operand | None = None, dims: Shape | None = None) -> Tile:
     """The tile of `array` that starts at element `starts`, one index for each dimension of the array.
 
     `shape`: the tile's extents; () gives a scalar. A tile of fewer dimensions than the array covers the last ones, or those that
     `dims` names. Past an edge it reads 0, or `fill`. `array[m : m + 128, k : k + 64]` is the same, in NumPy's words.
     """
+    ...
 
 
 @_word
-def store(array, starts, value, *, dims=None):
+def store(array: Array, starts: Operand | tuple[Operand, ...], value: Operand, *, dims: Shape | None = None) -> None:
     """Write a tile, or a scalar, to `array` from element `starts` on; past an edge nothing is written.
 
     `array[m : m + 128, k : k + 64] = value` is the same, and broadcasts `value`.
     """
+    ...
 
 
 # Making tiles
 
 
 @_word
-def zeros(shape, dtype):
+def zeros(shape: Shape, dtype: DType) -> Tile:
     """A tile of zeros."""
+    ...
 
 
 @_word
-def full(shape, value, dtype=None):
+def full(shape: Shape, value: Operand, dtype: DType | None = None) -> Tile:
     """A tile of one value; a Python number needs a `dtype`."""
+    ...
 
 
 @_word
-def arange(start, stop=None, step=1, dtype=None):
+def arange(start: int, stop: int | None = None, step: int = 1, dtype: DType | None = None) -> Tile:
     """The tile [start, start + step, …) up to `stop`, all three compile-time integers; i32 unless `dtype` is i64."""
+    ...
 
 
 @_word
-def iota(shape, axis=0, dtype=None):
+def iota(shape: Shape, axis: int = 0, dtype: DType | None = None) -> Tile:
     """Each element's coordinate along `axis`; i32 unless `dtype` is i64."""
+    ...
 
 
 # Shapes
 
 
 @_word
-def reshape(x, shape):
+def reshape(x: Tile, shape: Shape) -> Tile:
     """The same elements in row-major order under another shape; one extent may be -1."""
+    ...
 
 
 @_word
-def transpose(x, axes=None):
+def transpose(x: Tile, axes: Shape | None = None) -> Tile:
     """Dimension i of the result is `axes[i]` of `x`; without `axes` the last two are swapped, as `x.T` does."""
+    ...
 
 
 @_word
-def expand_dims(x, axis):
+def expand_dims(x: Operand, axis: int) -> Tile:
     """A new dimension of extent 1 at `axis`, as `x[:, None]`."""
+    ...
 
 
 @_word
-def broadcast_to(x, shape):
+def broadcast_to(x: Operand, shape: Shape) -> Tile:
     """`x` repeated along its extents of 1, and along new leading dimensions, to `shape`."""
+    ...
 
 
 # Elementwise
 
 
 @_word
-def where(condition, x, y):
+def where(condition: Operand, x: Operand, y: Operand) -> Tile:
     """`x` where `condition` (i1) holds, else `y`; all three broadcast. Both are computed."""
+    ...
 
 
 @_word
-def cast(x, dtype, *, saturate=False):
+def cast(x: Operand, dtype: DType, *, saturate: bool = False) -> Tile:
     """`x` converted, rounded once to nearest even; `saturate` gives the largest finite number instead of infinity. As `x.to(dtype)`."""
+    ...
 
 
 @_word
-def maximum(x, y):
+def maximum(x: Operand, y: Operand) -> Tile:
     """The larger of two, elementwise; NaN if either is NaN."""
+    ...
 
 
 @_word
-def minimum(x, y):
+def minimum(x: Operand, y: Operand) -> Tile:
     """The smaller of two, elementwise; NaN if either is NaN."""
+    ...
 
 
 @_word
-def fma(x, y, z):
+def fma(x: Operand, y: Operand, z: Operand) -> Tile:
     """x·y + z, rounded once (floats)."""
+    ...
 
 
 @_word
-def exp(x):
+def exp(x: Operand) -> Tile:
     """eˣ (floats), approximate."""
+    ...
 
 
 @_word
-def exp2(x):
+def exp2(x: Operand) -> Tile:
     """2ˣ (floats), approximate."""
+    ...
 
 
 @_word
-def log(x):
+def log(x: Operand) -> Tile:
     """The natural logarithm (floats), approximate."""
+    ...
 
 
 @_word
-def log2(x):
+def log2(x: Operand) -> Tile:
     """The logarithm to base 2 (floats), approximate."""
+    ...
 
 
 @_word
-def sqrt(x):
+def sqrt(x: Operand) -> Tile:
     """The square root (floats), correctly rounded in f32 and f64."""
+    ...
 
 
 @_word
-def rsqrt(x):
+def rsqrt(x: Operand) -> Tile:
     """1/√x (floats), approximate."""
+    ...
 
 
 @_word
-def tanh(x):
+def tanh(x: Operand) -> Tile:
     """The hyperbolic tangent (floats), approximate."""
+    ...
 
 
 @_word
-def sin(x):
+def sin(x: Operand) -> Tile:
     """The sine (floats), approximate, of radians."""
+    ...
 
 
 @_word
-def cos(x):
+def cos(x: Operand) -> Tile:
     """The cosine (floats), approximate, of radians."""
+    ...
 
 
 @_word
-def abs(x):
+def abs(x: Operand) -> Tile:
     """The absolute value; Python's `abs` is the same."""
+    ...
 
 
 @_word
-def floor(x):
+def floor(x: Operand) -> Tile:
     """The largest integer not above `x`, as a float."""
+    ...
 
 
 @_word
-def ceil(x):
+def ceil(x: Operand) -> Tile:
     """The smallest integer not below `x`, as a float."""
+    ...
 
 
 # Reductions
 
 
 @_word
-def sum(x, axis=None, *, keepdims=False):
+def sum(x: Tile, axis: Shape | None = None, *, keepdims: bool = False) -> Tile:
     """The sum along `axis` (an integer, several, or None for all). 16-bit floats are summed in f32 and rounded once."""
+    ...
 
 
 @_word
-def prod(x, axis=None, *, keepdims=False):
+def prod(x: Tile, axis: Shape | None = None, *, keepdims: bool = False) -> Tile:
     """The product along `axis`."""
+    ...
 
 
 @_word
-def max(x, axis=None, *, keepdims=False):
+def max(x: Tile, axis: Shape | None = None, *, keepdims: bool = False) -> Tile:
     """The maximum along `axis`; NaN if any is NaN."""
+    ...
 
 
 @_word
-def min(x, axis=None, *, keepdims=False):
+def min(x: Tile, axis: Shape | None = None, *, keepdims: bool = False) -> Tile:
     """The minimum along `axis`; NaN if any is NaN."""
+    ...
 
 
 @_word
-def argmax(x, axis, *, keepdims=False):
+def argmax(x: Tile, axis: int, *, keepdims: bool = False) -> Tile:
     """The index (i32) of the first maximum along `axis`; NaN counts as larger than every number."""
+    ...
 
 
 @_word
-def argmin(x, axis, *, keepdims=False):
+def argmin(x: Tile, axis: int, *, keepdims: bool = False) -> Tile:
     """The index (i32) of the first minimum along `axis`; NaN counts as smaller than every number."""
+    ...
 
 
 # Matrices
 
 
 @_word
-def dot(a, b, acc=None):
+def dot(a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
     """acc + a·b for tiles M×K and K×N, and batches of them. `acc` is f32 for f16, bf16 and f32 operands, f64 for f64, i32 for i8; without it
     it is zero. `acc + a @ b` is the same."""
+    ...
 
 
 # Facts
 
 
 @_word
-def assume(fact):
+def assume(fact: Any) -> None:
     """`tesela.assume(K % 64 == 0)`: callers promise it, launches check it, and the compiler may rely on it."""
+    ...
 
 
 @_word
-def ceildiv(a, b):
+def ceildiv(a: Operand, b: Operand) -> Any:
     """a/b rounded up: of integers or dimensions anywhere, of index values and integers inside a kernel."""
+    ...
 
 
-ceildiv.outside = _ceildiv
+WORDS["ceildiv"].outside = static_ceildiv

@@ -106,4 +106,4 @@ def row_argmax(x: Array[T, M, N], y: Array[i32, M], BLOCK: tesela.constexpr = 10
         if where < 0 or (best == best and not top <= best):
             best = top
             where = j + piece.argmax(0)
-    y[row] = where.to(i32)
+    y[row] = i32(where)

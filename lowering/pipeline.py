@@ -1,6 +1,6 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
-    tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts  --alloc-shared-->  placed
+    tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts  --pipeline-loops, alloc-shared-->  scheduled
           --tile-to-ptx-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
 `compile_kernel` runs it on a copy of a module. `STAGES` is what tools and tests iterate over: a name for each level that can be printed, and
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 STAGES: dict[str, tuple[str, ...]] = {
     "tile": (),
     "async": ("plan-dataflow",),
-    "layout": ("infer-layouts", "alloc-shared"),
+    "layout": ("infer-layouts",),
+    "schedule": ("pipeline-loops", "alloc-shared"),
     "ptx-ir": ("tile-to-ptx", "assign-registers"),
 }
 
 ORDER: tuple[tuple[str, str, str], ...] = (
     ("plan-dataflow", "infer-layouts", "buffers must exist before they are laid out, and layouts depend on the number of warps"),
+    ("infer-layouts", "pipeline-loops", "how far ahead a buffer can be filled depends on how it is copied and on how large it is"),
+    ("pipeline-loops", "alloc-shared", "a channel's place in shared memory depends on its depth"),
     ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),
     ("alloc-shared", "tile-to-ptx", "addresses are constants in the code"),
     ("tile-to-ptx", "assign-registers", "only the ptx level has registers"),

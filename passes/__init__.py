@@ -31,6 +31,9 @@ PASSES: dict[str, PassEntry] = {
         "tesela.passes.plan_dataflow:PlanDataflow", "let the operands of dots travel through channels; choose the warps"
     ),
     "infer-layouts": PassEntry("tesela.passes.infer_layouts:InferLayouts", "give every tile and buffer a layout"),
+    "pipeline-loops": PassEntry(
+        "tesela.passes.pipeline_loops:PipelineLoops", "fill channels some trips ahead; keep dots in flight between trips"
+    ),
     "alloc-shared": PassEntry("tesela.passes.alloc_shared:AllocShared", "place channels and mbarriers in shared memory"),
     "canonicalize": PassEntry("tesela.passes.canonicalize:Canonicalize", "fold constants and simplify operations"),
     "cse": PassEntry("tesela.passes.cse:EliminateCommonSubexpressions", "merge equal operations without effects"),

@@ -12,18 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location
-from ..dialects.layout_attrs import SharedLayoutAttr
+from ..dialects.layout import TVLayout
+from ..dialects.layout_attrs import ConvertOp, SharedLayoutAttr, TVLayoutAttr
 from ..dialects.target import Target
+from ..dialects.tile import element_type, shape_of
+from .access import memory_bytes
 from .base import Pass, PassContext
 from .dot_rules import round_up
 
 MBARRIER_BYTES = 8
+WARP_THREADS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,41 @@ class AllocShared(Pass):
 def slot_bytes(channel: async_copy.ChannelOp) -> int:
     """Bytes from one buffer of the channel to the next. Raises TeselaError where the channel has no layout."""
     return _ring(channel).slot_bytes
+
+
+def ring_bytes(channel: async_copy.ChannelOp, depth: int) -> int:
+    """Bytes that a channel of `depth` buffers takes, mbarriers included. Raises TeselaError where it has no layout."""
+    return _ring(channel).bytes(depth)
+
+
+def scratch_bound(kernel: tile.KernelOp) -> int:
+    """Bytes, at most, of the region through which threads exchange elements: whole tiles where layouts change, a part of the result from
+    each warp where a reduction crosses warps. Layouts must be known."""
+    bound = 0
+    for op in kernel.walk():
+        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp):
+            bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
+        elif isinstance(op, tile.ReduceOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):
+            axis = op.axis.value.data
+            ways = _warps_along(encoding.data, axis)
+            if ways > 1:
+                held = prod(extent for dim, extent in enumerate(encoding.data.shape()) if dim != axis)
+                bound = max(bound, ways * held * LARGEST_PARTS)
+    return bound
+
+
+LARGEST_PARTS = 16
+"""Bytes of one element on its way through a reduction, at most: a value and an index of eight each."""
+
+
+def _warps_along(layout: TVLayout, axis: int) -> int:
+    """Over how many warps (or more) the layout spreads a dimension."""
+    ways = weight = 1
+    for mode in layout.thread:
+        weight *= mode.extent
+        if mode.stride[axis] and weight > WARP_THREADS:
+            ways *= mode.extent
+    return ways
 
 
 def _ring(channel: async_copy.ChannelOp) -> _Ring:

@@ -199,7 +199,7 @@ def dot_shape(op: tile.DotOp | async_copy.DotOp) -> DotShape:
 
 def check_types(op: tile.DotOp | async_copy.DotOp) -> None:
     """Raises TeselaError unless the operands are f16 or bf16 and the accumulator is f32."""
-    operand, acc = operand_tile(op.lhs.type).element_type, element_type(op.acc.type)
+    operand, acc = operand_tile(op.lhs.type).element_type, element_type(async_copy.pending_tile(op.acc.type))
     if not isinstance(operand, Float16Type | BFloat16Type):
         raise TeselaError.at(op, f"dot takes f16 or bf16 operands, found {operand}", "cast the operands with tile.cast")
     if not isinstance(acc, Float32Type):
@@ -235,7 +235,7 @@ def dot_requirements(op: tile.DotOp | async_copy.DotOp, warps: int, target: Targ
     if used > limit:
         raise TeselaError.at(
             op,
-            f"the accumulator {_plain(op.acc.type)} takes {used} registers of each of {32 * warps} threads, {limit} are free for it",
+            f"the accumulator {_plain(async_copy.pending_tile(op.acc.type))} takes {used} registers of each of {32 * warps} threads, {limit} are free for it",
             "make the tile smaller, or give the kernel more warps (attributes {warps = …})",
         )
     return choice
@@ -265,7 +265,7 @@ CHAIN_LIMIT = 64
 
 def in_chain(op: tile.DotOp | async_copy.DotOp) -> bool:
     """Whether the result becomes, element by element, the left operand of another dot, or the left operand came so from one."""
-    shape = shape_of(op.acc.type)
+    shape = async_copy.pending_tile(op.acc.type).get_shape()
     seen: set[Operation] = set()
     work: list[SSAValue] = list(op.results)
     while work and len(seen) < CHAIN_LIMIT:

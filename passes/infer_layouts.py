@@ -220,8 +220,8 @@ class _Inference:
                     self._unite(out, arg, res)
             case async_copy.DotOp() | tile.DotOp():
                 self._unite(op.acc, op.res)
-            case async_copy.AwaitOp():
-                self._unite(op.pending, op.res)
+            case async_copy.AwaitOp() | async_copy.ReadyOp():
+                self._unite(op.operands[0], op.results[0])
             case tile.ReduceOp():
                 axis = op.axis.value.data
                 if isinstance(op.res.type, TensorType):

@@ -108,7 +108,7 @@ def find_ptxas() -> list[Assembler]:
         if path is None:
             raise TeselaError.at(None, f"{PTXAS_VARIABLE} names '{named}', which is no executable file", "unset it, or correct it")
         found.append(Assembler("environment", path))
-    if (path := _wheel_ptxas()) is not None:
+    if (path := wheel_executable(WHEEL, "ptxas")) is not None:
         found.append(Assembler("wheel", path))
     if (path := shutil.which("ptxas")) is not None:
         found.append(Assembler("path", path))
@@ -269,20 +269,21 @@ class _SourceLines:
 
 
 @cache
-def _wheel_ptxas() -> str | None:
-    """The wheel's executable: nvidia/cu13/bin/ptxas in current wheels, wherever its RECORD says in others."""
+def wheel_executable(distribution: str, name: str) -> str | None:
+    """The path of an executable that a wheel of NVIDIA's installed: nvidia/cu13/bin/NAME in current wheels, wherever its RECORD says
+    in others. None where there is none."""
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        for path in sorted(Path(folder).glob("cu*/bin/ptxas"), reverse=True):
+        for path in sorted(Path(folder).glob(f"cu*/bin/{name}"), reverse=True):
             if os.access(path, os.X_OK):
                 return str(path)
     try:
-        files = importlib.metadata.files(WHEEL) or ()
+        files = importlib.metadata.files(distribution) or ()
     except importlib.metadata.PackageNotFoundError:
         return None
     for file in files:
         path = str(file.locate())
-        if file.name in ("ptxas", "ptxas.exe") and os.access(path, os.X_OK):
+        if file.name in (name, f"{name}.exe") and os.access(path, os.X_OK):
             return path
     return None
 

@@ -174,6 +174,11 @@ class Kernel:
         return self.last.resources()
 
     @property
+    def sass(self) -> str:
+        """That variant's machine code as text; needs nvdisasm."""
+        return self.last.sass()
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of that variant should know: slow paths taken, and why."""
         return self.last.plan.notes

@@ -68,6 +68,12 @@ class Variant:
         """Registers, spills and such, as the assembler reports them."""
         return self.assembled(arch).resources.get(self.plan.name, Resources())
 
+    def sass(self, arch: str | None = None) -> str:
+        """The machine code as text. Raises TeselaError without nvdisasm, or where the driver is the assembler."""
+        from .disassemble import disassemble
+
+        return disassemble(self.assembled(arch).cubin)
+
     def function(self, gpu: driver.Device) -> Any:
         """The loaded kernel on `gpu`, whose context must be current. Raises TeselaError where the GPU cannot run the target."""
         found = self._functions.get(gpu.ordinal)

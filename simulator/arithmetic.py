@@ -238,19 +238,6 @@ def copy_sign(form: Form) -> Action:
     return form.elementwise(lambda a, b: np.copysign(b, a), form.type, form.type, form.type)
 
 
-@meaning("testp")
-def test_property(form: Form) -> Action:
-    tests: dict[str, Callable[[Array], Array]] = {
-        "finite": np.isfinite,
-        "infinite": np.isinf,
-        "number": lambda a: ~np.isnan(a),
-        "notanumber": np.isnan,
-        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= np.finfo(a.dtype).tiny),
-        "subnormal": lambda a: (a != 0) & (np.abs(a) < np.finfo(a.dtype).tiny),
-    }
-    return form.elementwise(tests[form.words[1]], "pred", form.type)
-
-
 # Functions of one operand
 
 _FUNCTIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {

@@ -17,6 +17,7 @@ many threads is one Operation with many pieces, one per owner.
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 NO_GROUP = 1 << 62
 """The group of an operation that signals an mbarrier and belongs to none."""
+
+EAGERNESS = (1 / 32, 1 / 8, 1 / 2)
+"""Chances that an operation completes at a scheduling point of a random schedule."""
 
 KINDS = ("cp.async", "bulk", "wgmma")
 
@@ -62,6 +66,7 @@ class Pending:
             kind: np.zeros(warpgroups if kind == "wgmma" else machine.thread_count, np.int64) for kind in KINDS
         }
         self.queue: list[Operation] = []
+        self._eagerness: float | None = None
 
     def issue(self, operation: Operation, grouped: bool = True) -> None:
         """Queue an operation of the current step; `grouped`: it belongs to its owners' current groups."""
@@ -119,6 +124,15 @@ class Pending:
             chosen = next(op for op in self.queue if op.kind == "wgmma")
         self._do(chosen, chosen.todo.copy())
         return True
+
+    def complete_at_random(self, rng: random.Random) -> None:
+        """Under 'random': perhaps complete one. How eagerly is itself drawn, once per machine."""
+        if self.policy != "random" or not self.queue:
+            return
+        if self._eagerness is None:
+            self._eagerness = rng.choice(EAGERNESS)
+        if rng.random() < self._eagerness:
+            self.complete_one()
 
     def complete_all(self) -> None:
         """Complete what is left at the end of the grid."""

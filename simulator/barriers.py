@@ -262,27 +262,26 @@ class MBarriers:
         return words
 
     def update(
-        self, flat: NDArray[np.int64], arrivals: NDArray[np.int64], bytes_: NDArray[np.int64], drop: bool = False
+        self, flat: NDArray[np.int64], arrivals: NDArray[np.int64], bytes_: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Applies `arrivals` and adds `bytes_` to the transaction counts, barrier by barrier; gives the words before."""
         self.machine.progress += 1
         before = self.read(flat)
         places, index = np.unique(flat, return_inverse=True)
         if len(places) == len(flat):
-            self._apply(flat, before, arrivals, bytes_, drop)
+            self._apply(flat, before, arrivals, bytes_)
             return before
         total = np.bincount(index, arrivals, len(places)).astype(np.int64)
         moved = np.bincount(index, bytes_, len(places)).astype(np.int64)
         words = self.read(places)
-        simple = (total <= (words & _COUNT_MASK)) & ~drop
-        if simple.all():
-            self._apply(places, words, total, moved, drop)
+        if (total <= (words & _COUNT_MASK)).all():
+            self._apply(places, words, total, moved)
             return before
-        # Arrivals that reach over the end of a phase, or change the count: one after the other.
+        # Arrivals that reach over the end of a phase: one after the other.
         for i in range(len(flat)):
             one = slice(i, i + 1)
             before[one] = self.read(flat[one])
-            self._apply(flat[one], before[one], arrivals[one], bytes_[one], drop)
+            self._apply(flat[one], before[one], arrivals[one], bytes_[one])
         return before
 
     def _apply(
@@ -291,7 +290,6 @@ class MBarriers:
         words: NDArray[np.int64],
         arrivals: NDArray[np.int64],
         bytes_: NDArray[np.int64],
-        drop: bool,
     ) -> None:
         pending = (words & _COUNT_MASK) - arrivals
         expected = (words >> _COUNT_BITS) & _COUNT_MASK
@@ -306,8 +304,6 @@ class MBarriers:
             raise Fault(
                 f"the transaction count of {self._name(int(flat[k]))} would be {int(tx[k])}: at most {_TX_BIAS - 1} are possible"
             )
-        if drop:
-            expected = expected - arrivals
         done = (pending == 0) & (tx == 0)
         parity = ((words >> _PARITY_SHIFT) & 1) ^ done
         pending = np.where(done, expected, pending)
@@ -323,10 +319,6 @@ class MBarriers:
     def parity_of(state: NDArray[Any]) -> NDArray[np.uint64]:
         """The parity of the phase in which an arrival that returned `state` took place."""
         return (state.astype(np.uint64) >> np.uint64(_PARITY_SHIFT)) & np.uint64(1)
-
-    @staticmethod
-    def pending_count(state: NDArray[Any]) -> NDArray[np.uint32]:
-        return (state & np.uint64(_COUNT_MASK)).astype(np.uint32)
 
     def phase_done(self, flat: NDArray[np.int64], parity: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Whether the phase of `parity` has completed."""

@@ -39,7 +39,7 @@ from .block_calls import (
     written_arguments,
 )
 from .block_ops import MEANINGS, Refused, check_dot
-from .channels import Buffer, Channel, Dots, Pending, Slot, Token
+from .channels import PAST, Buffer, Channel, Dots, Pending, Slot, Token
 from .contract import grid_shape
 from .tile_arithmetic import Value, dtype_of
 
@@ -274,12 +274,13 @@ def _read(semantics: Semantics, op: Operation) -> Effect:
 
 def _async_dot(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, async_copy.DotOp)
-    check_dot(op, op.rhs.type.element, element_type(op.acc.type))
+    check_dot(op, op.rhs.type.element, element_type(async_copy.pending_tile(op.acc.type)))
 
     def run(frame: Frame, lhs: Any, rhs: Buffer, acc: Any) -> Sequence[Any]:
         number = frame.dots.issue()
         a = lhs.read(number) if isinstance(lhs, Buffer) else lhs
-        return Pending(semantics.dot(a, rhs.read(number), acc), number), Token(number)
+        sum_so_far = acc.value if isinstance(acc, Pending) else acc  # earlier dots complete before this one
+        return Pending(semantics.dot(a, rhs.read(number), sum_so_far), number), Token(number)
 
     return run
 
@@ -290,6 +291,16 @@ def _await(semantics: Semantics, op: Operation) -> Effect:
         return (pending.value,)
 
     return run
+
+
+def _ready(semantics: Semantics, op: Operation) -> Effect:
+    return lambda frame, value: (Pending(value, PAST),)
+
+
+def _token(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, async_copy.TokenOp)
+    token = Token(None if op.event.data == "none" else PAST)
+    return lambda frame: (token,)
 
 
 _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
@@ -304,6 +315,8 @@ _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     async_copy.ReadOp.name: _read,
     async_copy.DotOp.name: _async_dot,
     async_copy.AwaitOp.name: _await,
+    async_copy.ReadyOp.name: _ready,
+    async_copy.TokenOp.name: _token,
 }
 """Operations that touch memory or channels: name -> decoded operation -> (frame, operands) -> results."""
 

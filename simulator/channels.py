@@ -25,6 +25,10 @@ from .block_ops import Refused
 from .tile_arithmetic import Value
 
 
+PAST = -1
+"""The number that stands for an event before every asynchronous dot."""
+
+
 @dataclass(eq=False, slots=True)
 class Slot:
     """What one filled slot holds. `unchanged`: whether the array that it was filled from still holds the same (None: filled from
@@ -64,9 +68,9 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """The event that asynchronous dot `number` has read its buffers."""
+    """The event that asynchronous dot `number` has read its buffers (or PAST); None: no event at all."""
 
-    number: int
+    number: int | None
 
 
 @dataclass(eq=False, slots=True)
@@ -115,6 +119,8 @@ class Channel:
         return Buffer(slot)
 
     def release(self, dots: Dots, token: Token | None) -> None:
+        if token is not None and token.number is None:
+            return
         if not self.got:
             raise Refused("no slot of the channel was got and not yet released")
         if token is not None:

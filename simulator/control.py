@@ -57,7 +57,7 @@ def trap(form: Form) -> Control:
     return run
 
 
-@meaning("nanosleep", "prefetch", "prefetchu", "cp.async.bulk.prefetch", "pragma", "discard", "applypriority", dests=())
+@meaning("nanosleep", "prefetch", "cp.async.bulk.prefetch", dests=())
 def hint(form: Form) -> Action:
     return lambda m, sel: None
 

@@ -132,8 +132,6 @@ def _float_to_float(to: str, source: str, form: Form) -> Convert:
 def convert(form: Form) -> Action:
     """`cvt.rn.bf16x2.f32 d, a, b` puts a into the upper half. Sources narrower than their register count by their low bits,
     destinations are extended."""
-    if form.words[1] == "pack":
-        return _pack_integers(form)
     to, source = form.words[-2], form.words[-1]
     if to in _PAIRS:
         return _to_pair(form, to, source)
@@ -180,21 +178,3 @@ def _to_pair(form: Form, to: str, source: str) -> Action:
         return join(function(high), function(low))
 
     return form.elementwise(split, to, source)
-
-
-def _pack_integers(form: Form) -> Action:
-    """`cvt.pack.sat.u8.s32.b32 d, a, b, c`: a and b, saturated, below the low part of c (§9.7.9.23)."""
-    to = form.words[3]
-    bits = int(to[1:])
-    info = (0, (1 << bits) - 1) if to[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-    mask = np.uint32((1 << bits) - 1)
-
-    def clamp(value: Array) -> Array:
-        return np.clip(value.astype(np.int64), *info).astype(np.uint32) & mask
-
-    def two(a: Array, b: Array) -> Array:
-        return (clamp(a) << np.uint32(bits)) | clamp(b)
-
-    if form.arity == 3:
-        return form.elementwise(two, "b32", "s32", "s32")
-    return form.elementwise(lambda a, b, c: two(a, b) | (c << np.uint32(2 * bits)), "b32", "s32", "s32", "b32")

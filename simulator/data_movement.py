@@ -30,16 +30,14 @@ def space_of(form: Form) -> str:
 
 
 def vector_of(form: Form) -> int:
-    return int(form.pick(("v2", "v4", "v8"), "v1")[1:])
+    return int(form.pick(("v2", "v4"), "v1")[1:])
 
 
-@meaning("ld", "ldu")
+@meaning("ld")
 def load(form: Form) -> Action:
     """Values narrower than their register are extended by their type. Caching, ordering and scope words change nothing here: memory is
     sequentially consistent."""
     size, vector, space = TYPE_SIZE[form.type], vector_of(form), space_of(form)
-    if size == 16:
-        raise form.bad(f"the simulator has no meaning for '{form.opcode}'")
     address = form.address(1)
     dests = form.flat(0)
     if len(dests) != vector * form.count:
@@ -181,34 +179,15 @@ def map_address(form: Form) -> Action:
     does not have gives an address that faults when it is used."""
     view = TYPE_VIEW[form.type]
     dtype = VIEWS[view][1]
-    generic = not form.has("shared::cluster")
     put, get, rank = form.target(0, view), form.source(1, view), form.source(2, "u32")
     low = dtype(memory.OFFSET_MASK)
 
     def run(m: Machine, sel: Selection) -> None:
         wanted = rank(m, sel).astype(dtype) & dtype(0xFF)
         result = (get(m, sel) & low) | (wanted << dtype(memory.RANK_SHIFT))
-        put(m, sel, result + dtype(memory.SHARED_WINDOW) if generic else result)
+        put(m, sel, result)
 
     return run
-
-
-@meaning("getctarank")
-def rank_of_address(form: Form) -> Action:
-    """Which block of the cluster a shared address belongs to."""
-    view = TYPE_VIEW[form.type]
-    dtype = VIEWS[view][1]
-    put, get = form.target(0, "u32"), form.source(1, view)
-    mask = dtype(0xFF)
-    return lambda m, sel: put(m, sel, ((get(m, sel) >> dtype(memory.RANK_SHIFT)) & mask).astype(np.uint32))
-
-
-@meaning("isspacep")
-def is_space(form: Form) -> Action:
-    spaces = {"global": 0, "shared": 1, "param": 2}
-    code = spaces[form.words[1].partition("::")[0]]
-    put, get = form.target(0, "pred"), form.source(1, "u64")
-    return lambda m, sel: put(m, sel, m.resolve(get(m, sel).astype(np.int64))[1] == code)
 
 
 @meaning("createpolicy")

@@ -88,11 +88,14 @@ TYPE_VIEW = {name: name for name in VIEWS} | {
 NARROW = {"b8": np.uint8, "u8": np.uint8, "s8": np.int8}
 """Types narrower than every register class."""
 
-TYPE_SIZE = (
-    {"b128": 16}
-    | {t: n for n in (1, 2, 4, 8) for t in (f"b{8 * n}", f"u{8 * n}", f"s{8 * n}", f"f{8 * n}")}
-    | {"bf16": 2, "f16x2": 4, "bf16x2": 4, "e4m3x2": 2, "e5m2x2": 2, "tf32": 4}
-)
+TYPE_SIZE = {t: n for n in (1, 2, 4, 8) for t in (f"b{8 * n}", f"u{8 * n}", f"s{8 * n}", f"f{8 * n}")} | {
+    "bf16": 2,
+    "f16x2": 4,
+    "bf16x2": 4,
+    "e4m3x2": 2,
+    "e5m2x2": 2,
+    "tf32": 4,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +176,10 @@ class Step:
     mask: Getter | None = None
 
 
-def _rows_key(rows: Sequence[int]) -> slice | NDArray[np.intp]:
+def _rows_key(rows: Sequence[int], collapse: bool) -> slice | NDArray[np.intp]:
+    """Rows as a slice where they are regular. `collapse`: equal rows become one, which NumPy then repeats."""
     first = rows[0]
-    if all(r == first for r in rows):
+    if len(rows) == 1 or (collapse and all(r == first for r in rows)):
         return slice(first, first + 1, 1)
     step = rows[1] - first
     if step > 0 and all(r == first + i * step for i, r in enumerate(rows)):
@@ -244,36 +248,38 @@ class Form:
             return self.code.register(operand.name, self.instrs[0])[0]
         raise self.bad(f"'{self.opcode}' needs a register here, not {operand}")
 
-    def _rows(self, operands: Sequence[Operand], cls: str | None) -> slice | NDArray[np.intp]:
+    def _rows(self, operands: Sequence[Operand], cls: str, collapse: bool = False) -> slice | NDArray[np.intp]:
         rows: list[int] = []
         for operand in operands:
             if not isinstance(operand, Reg):
                 raise self.bad(f"'{self.opcode}' mixes registers with other operands in one position")
             found, row = self.code.register(operand.name, self.instrs[0])
-            if cls is not None and found != cls:
+            if found != cls:
                 raise self.bad(
                     f"'{self.opcode}' takes a register of class {cls}, but {operand.name} is of class {found}",
                     f"declare it as '.reg .{cls}'",
                 )
             rows.append(row)
-        return _rows_key(rows)
+        return _rows_key(rows, collapse)
 
     def source(self, k: int | Sequence[Operand], type: str, loose: bool = False) -> Getter:
-        """Reads the k-th operand (or the given operands, one per row) as [n, threads] of the type's view; constants are [n, 1].
+        """Reads the k-th operand (or the given operands, one per row) as [n, threads] of the type's view; constants are [n, 1], and
+        one register that stands in all of them [1, threads].
         `loose`: the register may be of a wider class, of which the low bits count (ld, st, cvt; PTX ISA 9.0 §9.4.1)."""
         operands = self.flat(k) if isinstance(k, int) else list(k)
         first = operands[0]
+        collapse = not isinstance(k, int) or self.parts(k) == 1
         view = TYPE_VIEW.get(type)
         if isinstance(first, Reg):
             cls = self.reg_class(first)
             if view is None or (loose and cls != VIEWS[view][0]):
                 dtype = NARROW[type] if view is None else VIEWS[view][1]
-                wide = self._row_getter(CLASS_VIEW[cls], self._rows(operands, cls))
+                wide = self._row_getter(CLASS_VIEW[cls], self._rows(operands, cls, collapse))
                 if np.dtype(dtype).itemsize > np.dtype(VIEWS[CLASS_VIEW[cls]][1]).itemsize:
                     raise self.bad(f"'{self.opcode}' reads {type} from {first.name}, a register of class {cls}")
                 unsigned = np.dtype(f"u{np.dtype(dtype).itemsize}")
                 return lambda m, sel: wide(m, sel).astype(unsigned).view(dtype)
-            return self._row_getter(view, self._rows(operands, VIEWS[view][0]))
+            return self._row_getter(view, self._rows(operands, VIEWS[view][0], collapse))
         if isinstance(first, Special):
             return self._special_getter(first.name, view or "u32")
         if isinstance(first, Symbol):

@@ -154,11 +154,6 @@ def complement(form: Form) -> Action:
     return form.elementwise(np.invert, form.type, form.type)
 
 
-@meaning("cnot")
-def logical_not(form: Form) -> Action:
-    return form.elementwise(lambda a: (a == 0).astype(a.dtype), form.type, form.type)
-
-
 @meaning("shl")
 def shift_left(form: Form) -> Action:
     """Amounts past the width give zero (§9.7.8.7)."""
@@ -332,22 +327,6 @@ def reverse_bits(form: Form) -> Action:
         return (x >> np.uint64(64 - bits)).astype(a.dtype)
 
     return form.elementwise(function, form.type, form.type)
-
-
-@meaning("bfind")
-def find_leading(form: Form) -> Action:
-    """The position of the highest bit that differs from the sign (the highest set bit when unsigned); all ones for none."""
-    bits, signed, amount = bits_of(form.type), form.type[0] == "s", form.has("shiftamt")
-
-    def function(a: Array) -> Array:
-        x = (np.where(a < 0, ~a, a) if signed else a).astype(np.dtype(f"u{a.dtype.itemsize}"))
-        for shift in (1, 2, 4, 8, 16, 32)[: bits.bit_length() - 1]:
-            x = x | (x >> x.dtype.type(shift))
-        count = popcount(x).astype(np.int64)
-        found = bits - count if amount else count - 1
-        return np.where(count == 0, 0xFFFFFFFF, found).astype(np.uint32)
-
-    return form.elementwise(function, "u32", form.type)
 
 
 # Comparison and selection

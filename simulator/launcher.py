@@ -65,6 +65,7 @@ def launch(
     (pointers, dimensions, the bits of scalars), floats (f32 for parameters of 4 bytes, f64 for 8), tensor maps (128 bytes);
     `shared_bytes`: dynamic shared memory per block. `completion`: when asynchronous operations complete, 'latest' (the default),
     'earliest' or 'random' (the default with a seed); `seed`: makes the schedule random, and the same for the same seed.
+    ('random' without a seed takes seed 0.)
 
     Raises TeselaError for a launch that does not fit the kernel and for every fault and deadlock of the program."""
     if isinstance(program, str):
@@ -84,14 +85,12 @@ def launch(
     if count == 0:
         return result
     data = _pack_params(code, chosen, params)
-    rng = None if seed is None and completion != "random" else random.Random(seed or 0)
+    rng = random.Random(seed or 0) if seed is not None or completion == "random" else None
     store = memory if memory is not None else Memory()
     size = _batch(chosen, shape, batch_threads)
     for first in range(0, count, size):
         blocks = range(first, min(first + size, count))
-        machine = Machine(
-            code, shape, blocks, data, store, shared_bytes, completion, rng if seed is not None else None, observer
-        )
+        machine = Machine(code, shape, blocks, data, store, shared_bytes, completion, rng, observer)
         machine.run()
         for step, executed in zip(code.steps, machine.counts):
             for instr in step.instrs:

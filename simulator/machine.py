@@ -388,8 +388,7 @@ class Machine:
         if self.mbarriers.flipped:
             self._wake()
         if self.rng is not None:
-            if self.pending.policy == "random" and self.rng.random() < 0.5:
-                self.pending.complete_one()
+            self.pending.complete_at_random(self.rng)
             position = self.rng.choice(sorted(self.ready))
         else:
             position = min(self.ready)

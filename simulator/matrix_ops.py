@@ -170,18 +170,28 @@ class _Operand:
                 )
             index = (starts + blocks[mine] * shared.stride)[:, None, None] // size + offsets // size
             m.observe("async load", "shared", np.moveaxis(index, 0, -1) * size, size, firsts[mine])
-            result[mine] = view[index]
+            result[mine] = view.take(index)
         return numbers(result, self.type)
 
 
 class WarpgroupMma(Operation):
     """One execution of wgmma.mma_async by some warpgroups (the owners)."""
 
+    TOGETHER = 4
+
     def __init__(self, m: Machine, form: _WgmmaForm, warpgroups: Array, a: Array | None, b: Array, keep: Array):
         super().__init__("wgmma", warpgroups)
         self.machine, self.form, self.a, self.b, self.keep = m, form, a, b, keep
 
     def execute(self, pieces: NDArray[np.intp]) -> None:
+        """In runs of neighbouring warpgroups: their registers are views, and a few of them stay in the cache."""
+        groups = self.owners[pieces]
+        breaks = np.nonzero(np.diff(groups) != 1)[0] + 1
+        for run in np.split(pieces, breaks):
+            for at in range(0, len(run), self.TOGETHER):
+                self._multiply(run[at : at + self.TOGETHER])
+
+    def _multiply(self, pieces: NDArray[np.intp]) -> None:
         m, f = self.machine, self.form
         groups = self.owners[pieces]
         firsts = groups * WARPGROUP
@@ -189,7 +199,7 @@ class WarpgroupMma(Operation):
         if self.a is None:
             registers = f.a_registers(m, threads).reshape(-1, len(groups), WARPGROUP)
             elements = np.moveaxis(split(registers, f.bits), 0, 1).reshape(len(groups), -1)
-            left = numbers(elements[:, f.gather_a], f.a_type).reshape(len(groups), 64, f.k)
+            left = numbers(elements.take(f.gather_a, axis=1), f.a_type).reshape(len(groups), 64, f.k)
         else:
             left = f.a_operand.read(m, self.a[pieces], firsts)
         right = f.b_operand.read(m, self.b[pieces], firsts)
@@ -202,10 +212,11 @@ class WarpgroupMma(Operation):
         if keep.any():
             raw = f.d_registers(m, threads).reshape(-1, len(groups), WARPGROUP)
             raw = split(raw, 16) if f.d_type == "f16" else raw
-            old = np.moveaxis(raw, 0, 1).reshape(len(groups), -1)[:, f.gather].reshape(product.shape)
+            old = np.moveaxis(raw, 0, 1).reshape(len(groups), -1).take(f.gather, axis=1).reshape(product.shape)
             if not keep.all():
                 old = np.where(keep[:, None, None], old, old.dtype.type(0))
-        new = accumulate(product, old, f.d_type, f.saturate).reshape(len(groups), -1)[:, f.scatter]
+        new = accumulate(product, old, f.d_type, f.saturate).reshape(len(groups), -1)
+        new = new.take(f.scatter, axis=1)
         registers = np.moveaxis(new.reshape(len(groups), -1, WARPGROUP), 0, 1)
         if f.d_type == "f16":
             registers = join(registers)

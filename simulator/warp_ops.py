@@ -112,23 +112,15 @@ def active_mask(form: Form) -> Action:
     return run
 
 
-@meaning("match.any.sync", "match.all.sync", unit=WARP, mask=2, fuse=False)
+@meaning("match.any.sync", unit=WARP, mask=2, fuse=False)
 def match(form: Form) -> Action:
-    """Which members hold the same value (any), or all members if all do, else none (all, with a predicate)."""
-    put, put_pred = _dest_pair(form, "b32")
-    value, mask = form.source(1, form.type), form.source(2, "b32")
-    every = form.has("all")
+    """Which members hold the same value."""
+    put, value, mask = form.target(0, "b32"), form.source(1, form.type), form.source(2, "b32")
 
     def run(m: Machine, sel: Selection) -> None:
         lanes = sel.lanes
         a = lanes.spread(np.broadcast_to(value(m, sel), (1, sel.count)))[0]
-        members = _members(m, sel, mask)
-        same = members & (a[:, None, :] == a[:, :, None])
-        if every:
-            agree = (same == members).all(-1)
-            same = same & agree[..., None]
-            if put_pred is not None:
-                put_pred(m, sel, lanes.gather(agree[None]))
+        same = _members(m, sel, mask) & (a[:, None, :] == a[:, :, None])
         put(m, sel, lanes.gather((same * _BIT).sum(-1, dtype=np.uint32)[None]))
 
     return run

@@ -23,7 +23,7 @@ def tesela(*arguments: str) -> tuple[int, str, str]:
     return status, stdout.getvalue(), stderr.getvalue()
 
 
-@pytest.mark.parametrize("level", ["tile", "async", "layout", "ptx-ir"])
+@pytest.mark.parametrize("level", ["tile", "async", "layout", "schedule", "ptx-ir"])
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_every_level_prints_and_reads_back(level, target):
     status, out, err = tesela("compile", ADD, "--target", target, "--emit", level)

@@ -665,6 +665,7 @@ SIGNATURES = [
     ("x: int", "the type of x must be an Array[…], an element type (f16, bf16, f32, f64, i1, i8, i16, i32, i64, index) or tesela.constexpr, found int", 7),
     ("x: Array[f32, Q]", "the type of x cannot be read: name 'Q' is not defined", 7),
     ("x: Array[N, f32]", "an array's annotation starts with its element type, found N", 7),
+    ("x: Array[()]", "an array's annotation starts with its element type, found None", 7),
     ("x: Array[f32]", "an array's annotation states one extent for each dimension", 7),
     ("x: Array[f32, 1.5]", "an array's extent is an integer, a dimension or the text of one, found 1.5", 7),
     ("x: Array[f32, 'N +']", "dimension expression 'N +' ends too early", 7),

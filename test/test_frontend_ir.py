@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -105,7 +106,7 @@ def merges(x: Array[f32, N], flag: i1):
     a, b, c, dead = 1.0, 2.0, x[0], 0
     if flag:
         a, b = 3.0, 2.0
-        dead = 5  # noqa: F841 -- must not be merged
+        dead = 5
         t = x[1]
     else:
         c = 4
@@ -387,3 +388,13 @@ def test_examples(name, capsys, monkeypatch):
     monkeypatch.setenv("TESELA_DEVICE", "sim")
     runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr().out.startswith(name)
+
+
+def test_the_blocks_of_the_language_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESELA_DEVICE", "sim")
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "language.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 3
+    path = tmp_path / "page.py"
+    path.write_text("\n".join(blocks))
+    kernels = [k for k in runpy.run_path(str(path)).values() if isinstance(k, tesela.KernelFunction)]
+    assert [k.name for k in kernels] == ["gemm", "rms_norm", "count_positive"] and "tile.dot" in kernels[0].ir()

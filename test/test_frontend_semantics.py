@@ -441,7 +441,7 @@ def branches(x: Array[f32, N], out: Array[f32, 6, N], flag: tesela.constexpr = T
     if flag:
         static = 1.0
     else:
-        static = undefined_name  # noqa: F821 -- never traced
+        static = undefined_name
     t = tesela.zeros((4,), f32)
     if v > 1:
         t += v
@@ -546,11 +546,11 @@ def test_closures():
 
 # Names as text, which linters take for forward references.
 @tesela.kernel
-def generic(x: Array["T", "N"], y: Array["T", "N"], alpha: f32, n: i32, power: tesela.constexpr = 2):  # noqa: F821, UP037
+def generic(x: Array["T", "N"], y: Array["T", "N"], alpha: f32, n: i32, power: tesela.constexpr = 2):
     i = tesela.grid(N // 4) * 4
     wide = x[i : i + 4].to(f32) ** power * alpha
     if i < n:
-        y[i : i + 4] = wide.to(T)  # noqa: F821 -- T is a type variable of the signature
+        y[i : i + 4] = wide.to(T)
 
 
 @pytest.mark.parametrize(("dtype", "numpy_dtype"), [(f32, np.float32), (bf16, BF16), (f64, np.float64)])

@@ -7,6 +7,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tesela.dialects import ptx
 from tesela.dialects.parsing import parse_module, print_module
 from tesela.dialects.ptx_text import print_program, read_program

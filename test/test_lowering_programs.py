@@ -49,6 +49,7 @@ def test_fill_value() -> None:
       tile.store %v, %y[%c0] : tensor<64xbf16>, {kind}
     }}"""
     from compiled import compiled
+
     from tesela.dialects.parsing import parse_module
     from tesela.simulator.blocks import run_kernel
 
@@ -423,6 +424,7 @@ def test_while_until_a_tile_is_small() -> None:
 
 def test_scalar_arguments_of_every_type() -> None:
     from compiled import compiled
+
     from tesela.dialects.parsing import parse_module
     from tesela.simulator.blocks import run_kernel
 

@@ -397,6 +397,19 @@ def test_named_barriers_pass_a_token(seed: int | None) -> None:
     assert out[:32].tolist() == [3 * sum(range(16))] * 32
 
 
+def test_lanes_arrive_one_by_one_at_an_unaligned_barrier() -> None:
+    """barrier.sync in two branches of one warp; barrier.arrive by the other warp; then exit instead of ret."""
+    out = per_thread(
+        """setp.ge.u32 %p1, %t, 32; @%p1 bra $OTHER; setp.lt.u32 %p0, %t, 7; @%p0 bra $LOW;
+        st.shared.b32 [%s], %t; barrier.sync 3, 64; ld.shared.b32 %r0, [%s+4]; bra $END;
+        $LOW: st.shared.b32 [%s+4], %t; barrier.sync 3, 64; ld.shared.b32 %r0, [%s]; bra $END;
+        $OTHER: barrier.arrive 3, 64; exit; $END:""",
+        threads=64,
+        shared=16,
+    )
+    assert out.tolist() == [31] * 7 + [6] * 25 + [0] * 32
+
+
 def test_barrier_reductions() -> None:
     setup = "setp.lt.s32 %p0, %t, 40; "
     out = per_thread(setup + "bar.red.popc.u32 %r0, 0, %p0;", threads=64)

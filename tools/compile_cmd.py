@@ -24,7 +24,7 @@ from ..runtime.specialize import ALIGNMENT, Facts, usual_facts
 from .sources import add_program_arguments, compile_source, read_constants
 
 ALIGNMENTS = tuple(2**i for i in range(ALIGNMENT.bit_length()))
-EMIT = ("tile", "async", "layout", "ptx-ir", "ptx", "plan", "cubin")
+EMIT = ("tile", "async", "layout", "schedule", "ptx-ir", "ptx", "plan", "cubin")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     values = read_constants(arguments.constants)
     kernel = compile_source(arguments.file, arguments.target, arguments.kernel, arguments.strict, **values)
     facts = read_facts(arguments.assume, kernel.contract)
-    if arguments.emit in ("tile", "async", "layout", "ptx-ir"):
+    if arguments.emit in ("tile", "async", "layout", "schedule", "ptx-ir"):
         write(arguments.output, kernel.ir(arguments.emit, facts=facts), stdout)
         return 0
     variant = kernel.variant(facts=facts)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from ..passes.base import Pass
+    from .checking import Reference
 
 SPLIT_MARKER = re.compile(r"^// -----[ \t]*$", re.MULTILINE)
 
@@ -68,6 +69,9 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="check diagnostics against expected-error comments; print no IR",
     )
+    add("--check-by-running", action="store_true", help="run the kernel before and after each pass, on made-up arguments, and name the pass that changes a result")
+    add("--in", dest="inputs", action="append", default=[], metavar="NAME=FILE", help="with --check-by-running: an array from an .npy file; may be repeated")
+    add("--seed", type=int, default=0, help="with --check-by-running: what the made-up arguments depend on (default: 0)")
     add("--emit-ptx", action="store_true", help="print PTX text instead of the module, whose kernels must be at the ptx level")
     add("--allow-unregistered-dialect", action="store_true", help="accept operations of unknown dialects")
     add("--time-passes", action="store_true", help="print the time of each pass to standard error")
@@ -99,6 +103,7 @@ class _Run:
         self.arguments = arguments
         self.streams = streams
         self.seconds: dict[str, float] = {}
+        self.reference: Reference | None = None
 
     def run(self) -> int:
         arguments = self.arguments
@@ -141,6 +146,7 @@ class _Run:
         try:
             with source_text(name, text):
                 module = parse_module(text, name, make_context(arguments.allow_unregistered_dialect))
+                self.reference = self.make_reference(module) if arguments.check_by_running else None
                 run_passes(
                     module,
                     parse_pipeline(arguments.passes),
@@ -165,6 +171,22 @@ class _Run:
         self.seconds[step.name] = self.seconds.get(step.name, 0.0) + seconds
         if self.arguments.print_ir_after_all:
             self.dump(module, f"after {step.name}")
+        if self.reference is not None:
+            try:
+                self.reference.check(module)
+            except TeselaError as error:
+                note = Diagnostic("note", f"with {self.reference.describe()} (--seed {self.arguments.seed})")
+                raise error.prefixed(f"after pass '{step.name}': ", [note]) from None
+
+    def make_reference(self, module: ModuleOp) -> Reference:
+        """What --check-by-running compares with: the module as it was read, verified first."""
+        from ..dialects.verify import verify_module
+        from .checking import Reference
+        from .sources import pairs, read_array
+
+        verify_module(module)
+        given = {name: read_array(path) for name, path in pairs("--in", self.arguments.inputs)}
+        return Reference(module, seed=self.arguments.seed, given=given)
 
     def dump(self, module: ModuleOp, when: str) -> None:
         from ..dialects.parsing import print_module

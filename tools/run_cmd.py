@@ -30,7 +30,7 @@ from ..runtime.contract import Contract
 from ..runtime.kernel import DEVICES, Kernel
 from ..runtime.launch import Variant
 from ..runtime.specialize import Facts
-from .sources import add_program_arguments, compile_source, pairs, read_constants, read_number
+from .sources import add_program_arguments, compile_source, pairs, read_array, read_constants, read_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
-    arrays: dict[str, Any] = {name: load_array(path) for name, path in pairs("--in", arguments.inputs)}
+    arrays: dict[str, Any] = {name: read_array(path) for name, path in pairs("--in", arguments.inputs)}
     scalars = {name: read_number("--scalar", name, text) for name, text in pairs("--scalar", arguments.scalars)}
     if arguments.file.endswith(".ptx"):
         kernel = _ptx_kernel(arguments, arrays, scalars)
@@ -71,15 +71,6 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
         stdout.write(f"{name}: {known[name].dtype} {arrays[name].shape} -> {path}\n")
     return 0
 
-
-def load_array(path: str) -> np.ndarray[Any, Any]:
-    """An array from an .npy file. Raises TeselaError for a file that cannot be read or is none."""
-    try:
-        return np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise TeselaError.at(None, f"cannot read '{path}': {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
-        raise TeselaError.at(None, f"cannot read '{path}': it is no .npy file ({error})") from None
 
 
 def save_array(path: str, array: np.ndarray[Any, Any]) -> None:
@@ -130,7 +121,7 @@ def _spelled_plan(arguments: argparse.Namespace, ptx: str, arrays: dict[str, Any
     for param, text in pairs("--param", arguments.params):
         head, colon, rest = text.partition(":")
         if head == "zeros" or not colon:
-            array = arrays[param] = _zeros(param, rest) if head == "zeros" else load_array(text)
+            array = arrays[param] = _zeros(param, rest) if head == "zeros" else read_array(text)
             seen = view(array, param)
             dtype = "bf16" if seen.dtype == RAW_16_BITS else seen.dtype
             args.append(ArrayArg(param, dtype, tuple(map(str, seen.shape)), (None,) * len(seen.shape), "rw"))

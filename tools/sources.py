@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..dialects.diagnostics import Location, TeselaError
 from ..frontend.kernel import KernelFunction
 from ..frontend.types import DTYPES
@@ -111,3 +113,13 @@ def python_kernels(path: str | Path) -> dict[str, KernelFunction]:
         place = Location(str(path), frames[-1].lineno or 1, 1) if frames else None
         raise TeselaError.at(place, f"'{path}' raised {type(error).__name__}: {error}") from None
     return {key: value for key, value in vars(module).items() if isinstance(value, KernelFunction) and value.__module__ == name}
+
+
+def read_array(path: str) -> np.ndarray[Any, Any]:
+    """An array from an .npy file. Raises TeselaError for a file that cannot be read or is none."""
+    try:
+        return np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise TeselaError.at(None, f"cannot read '{path}': {error.strerror or error}") from None
+    except (ValueError, EOFError) as error:
+        raise TeselaError.at(None, f"cannot read '{path}': it is no .npy file ({error})") from None

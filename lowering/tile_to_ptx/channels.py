@@ -8,8 +8,9 @@ A channel is filled in one of four ways, and each has its own way to tell the re
     write              likewise, from the registers that hold the tile
 
 What threads write themselves is written through the generic proxy; `wgmma` reads through the async proxy, so a `fence.proxy.async` comes before the
-barrier where it is a reader (PTX ISA 9.0 §9.7.13.4). A release is a barrier: after it nobody still reads the slot, and it may be
-filled again. Runs of gets, and of releases, share one barrier, at the end of the run.
+barrier where it is a reader (PTX ISA 9.0 §9.7.13.4). A release waits for the dot of its token, then it is a barrier: after it nobody still reads
+the slot, and it may be filled again. Runs of gets, and of releases, share one barrier, at the end of the run; a release of what an earlier trip
+of the loop has read needs none if there was one in this trip already.
 
 **Slots and phases.** Slot n mod depth is filled by put n and read by get n; an mbarrier completes its phase n div depth, whose parity the reader waits
 for. A counter runs from 0 to 2·depth - 1 and gives both. Puts and gets count apart, in `ctx.counters`, which control flow carries round loops and
@@ -26,14 +27,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntegerAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from ...dialects import async_copy, ptx, tile
 from ...dialects.launch_plan import Requirement, TensorMapSpec
 from ...dialects.layout import SharedLayout, TVLayout
 from ...dialects.layout_attrs import ConvertOp, SharedLayoutAttr
 from ...dialects.ptx import reg
-from ...passes import dot_rules
+from ...passes import async_waits, dot_rules
 from ...passes.access import extent_divisor
 from ...passes.alloc_shared import slot_bytes
 from .context import Context, lowers
@@ -378,7 +379,8 @@ def _get(ctx: Context, op: async_copy.GetOp) -> None:
         ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, channel, slot), parity))
         return
     if channel.via == "cp.async":
-        ctx.inst("cp.async.wait_group", imms=[_later_groups(ctx, op)])
+        later = op.later.value.data if op.later is not None else _later_groups(ctx, op)
+        ctx.inst("cp.async.wait_group", imms=[later])
     later = [_channel_of(ctx, other.channel) for other in _run(op) if isinstance(other, async_copy.GetOp)]
     later = [other for other in later if other.via != "tma"]
     if channel.by_descriptor and not any(other.by_descriptor for other in later):
@@ -433,15 +435,28 @@ def _feeds_the_next_dot(op: async_copy.ReadOp) -> bool:
 
 @lowers(async_copy.ReleaseOp)
 def _release(ctx: Context, op: async_copy.ReleaseOp) -> None:
-    if not any(True for _ in _run(op)) and any(_refilled(release) for release in (op, *_released_before(op))):
+    if any(True for _ in _run(op)):
+        return
+    releases = [op, *_released_before(op)]
+    depths = [ctx.waits[release] for release in releases if release in ctx.waits]
+    if depths:
+        ctx.inst("wgmma.wait_group.sync.aligned", imms=[min(depths)])
+    if any(_refilled(release) and not _met_since(ctx, release) for release in releases):
         ctx.barrier()
 
 
-def _released_before(op: Operation) -> Iterator[Operation]:
+def _released_before(op: Operation) -> Iterator[async_copy.ReleaseOp]:
     before = op.prev_op
     while isinstance(before, async_copy.ReleaseOp):
         yield before
         before = before.prev_op
+
+
+def _met_since(ctx: Context, release: async_copy.ReleaseOp) -> bool:
+    """Whether all threads have met at a barrier since the slot was read: in an earlier trip, with a barrier in this trip already."""
+    token = release.token
+    carried = isinstance(token, BlockArgument) and token.block is release.parent and async_waits.never_waits(token)
+    return carried and ctx.barrier_block is ctx.block
 
 
 def _refilled(release: Operation) -> bool:

@@ -29,7 +29,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from ...dialects import ptx, tile
+from ...dialects import async_copy, ptx, tile
 from ...dialects.diagnostics import TeselaError
 from ...dialects.dim_expr import DimExpr
 from ...dialects.launch_plan import Param, Requirement, TensorMapSpec
@@ -39,6 +39,7 @@ from ...dialects.ptx import RegType, reg
 from ...dialects.ptx_isa import lookup
 from ...dialects.target import Target
 from ...passes.access import argument_align
+from ...passes.async_waits import wait_depths
 from ...passes.divisibility import Divisibility
 from ...passes.dot_rules import static_strides
 
@@ -117,6 +118,8 @@ class Context:
         self._scopes: list[dict[Any, SSAValue]] = [{}, {}]  # of the prologue, of the blocks round the insertion point
         self._arguments: dict[SSAValue, int] = {value: i for i, value in enumerate(kernel.args)}
         self.unsynchronised: dict[SSAValue, str] = {}  # array -> 'r', 'w' or 'rw' since the last barrier
+        self.waits = wait_depths(kernel)  # await or release -> groups of dots that may be under way after it
+        self.barrier_block: Block | None = None  # where the last barrier of all threads stands
         self.counters: dict[tuple[SSAValue, str], SSAValue] = {}  # (channel, 'put' or 'get') -> position; control carries them
 
     # ---- values -------------------------------------------------------------------------------------------------
@@ -143,6 +146,8 @@ class Context:
 
     def registers_of(self, kind: Attribute) -> RegType:
         """The register type of a tile-level type."""
+        if isinstance(kind, async_copy.PendingType):
+            kind = kind.tile
         if isinstance(kind, TensorType):
             return register_type(kind.element_type, self.layout(kind))
         return register_type(kind, None)
@@ -441,6 +446,7 @@ class Context:
         """All threads of the block meet, and see each other's writes to shared and global memory."""
         self.inst("bar.sync", [self.const(0)])
         self.unsynchronised.clear()
+        self.barrier_block = self.block
 
     def order_access(self, array: SSAValue, access: str) -> None:
         """Called before an access ('r' or 'w') of a block's threads to an array: a barrier where an earlier access of another thread to what may be

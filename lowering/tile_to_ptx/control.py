@@ -1,7 +1,11 @@
 """Lowering of scf.for, scf.if and scf.while: the same structure over register vectors.
 
 Conditions and bounds are scalars, the same in all threads of a block, so barriers may stand inside. What a region carries or yields
-keeps its registers' type; an `async.pending` tile is carried as the registers it will be in.
+keeps its registers' type; an `async.pending` tile is carried as the registers it will be in, an `async.token` needs none: what it means
+for a wait is known when the code is made (passes/async_waits.py).
+
+Groups of cp.async are counted too (`async.get … later`), and a conditional must not disturb the count: the branch that copies less commits
+as many groups, empty ones.
 """
 
 from __future__ import annotations
@@ -55,8 +59,32 @@ def _merge(ctx: Context, more: dict[SSAValue, str]) -> None:
         ctx.unsynchronised[array] = access if before == access else "rw"
 
 
+def _held(values: Sequence[SSAValue]) -> list[SSAValue]:
+    """The values that registers hold."""
+    return [value for value in values if not isinstance(value.type, async_copy.TokenType)]
+
+
 def _values(ctx: Context, values: Sequence[SSAValue]) -> list[SSAValue]:
-    return [ctx.get(value) for value in values]
+    return [ctx.get(value) for value in _held(values)]
+
+
+def _set_values(ctx: Context, values: Sequence[SSAValue], registers: Sequence[SSAValue]) -> None:
+    """Sets those of `values` that registers hold to the first of `registers`."""
+    for value, its in zip(_held(values), registers):
+        ctx.set(value, its)
+
+
+def _copy_groups(region: Region) -> int:
+    """How many groups of cp.async into channels deeper than one a region commits at least."""
+    count = 0
+    for op in region.block.ops if region.blocks else ():
+        if isinstance(op, async_copy.PutOp) and op.via is not None and op.via.data == "cp.async":
+            channel = op.channel.owner
+            assert isinstance(channel, async_copy.ChannelOp)
+            count += channel.depth.value.data > 1
+        elif isinstance(op, scf.IfOp):
+            count += max(map(_copy_groups, op.regions))
+    return count
 
 
 def _counted(ctx: Context, *regions: Region) -> list[tuple[SSAValue, str]]:
@@ -85,11 +113,10 @@ def _for(ctx: Context, op: scf.ForOp) -> None:
     if (known := ctx.known(step)) is not None and known <= 0:
         raise ctx.error(op, f"the loop's step is {known}", "a step must be positive")
     _merge(ctx, _accesses(op.body))  # what the previous trip did
-    counters, n = _counted(ctx, op.body), len(op.results)
+    counters, n = _counted(ctx, op.body), len(_held(op.results))
 
     def body(counter: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        for argument, value in zip(op.body.block.args, [counter, *carried[:n]], strict=True):
-            ctx.set(argument, value)
+        _set_values(ctx, op.body.block.args, [counter, *carried[:n]])
         _set_counters(ctx, counters, carried[n:])
         end = lower_block(ctx, op.body.block)
         return [*_values(ctx, end.operands), *_get_counters(ctx, counters)]
@@ -100,8 +127,7 @@ def _for(ctx: Context, op: scf.ForOp) -> None:
     _set_counters(ctx, counters, results[n:])
     ctx.location = location
     _merge(ctx, _accesses(op.body))
-    for value, registers in zip(op.results, results):
-        ctx.set(value, registers)
+    _set_values(ctx, op.results, results)
 
 
 @lowers(scf.IfOp)
@@ -109,18 +135,21 @@ def _if(ctx: Context, op: scf.IfOp) -> None:
     before = dict(ctx.unsynchronised)
     after: list[dict[SSAValue, str]] = []
 
-    counters, n = _counted(ctx, op.true_region, op.false_region), len(op.results)
+    counters, n = _counted(ctx, op.true_region, op.false_region), len(_held(op.results))
+    groups = max(map(_copy_groups, op.regions))
     counts = _get_counters(ctx, counters)
 
     def fill(region: Region) -> list[SSAValue]:
         ctx.unsynchronised = dict(before)
         _set_counters(ctx, counters, counts)
         end = lower_block(ctx, region.block) if region.blocks else None
+        for _ in range(groups - _copy_groups(region)):
+            ctx.inst("cp.async.commit_group")
         after.append(ctx.unsynchronised)
         return [*(_values(ctx, end.operands) if end is not None else ()), *_get_counters(ctx, counters)]
 
-    kinds = [*(ctx.registers_of(value.type) for value in op.results), *(value.type for value in counts)]
-    has_else = bool(op.false_region.blocks) or bool(counters)
+    kinds = [*(ctx.registers_of(value.type) for value in _held(op.results)), *(value.type for value in counts)]
+    has_else = bool(op.false_region.blocks) or bool(counters) or bool(groups)
     results = ctx.if_(
         ctx.get(op.cond),
         lambda: fill(op.true_region),
@@ -131,8 +160,7 @@ def _if(ctx: Context, op: scf.IfOp) -> None:
     for state in after if has_else else [*after, before]:
         _merge(ctx, state)
     _set_counters(ctx, counters, results[n:])
-    for value, registers in zip(op.results, results):
-        ctx.set(value, registers)
+    _set_values(ctx, op.results, results)
 
 
 @lowers(scf.WhileOp)
@@ -143,24 +171,21 @@ def _while(ctx: Context, op: scf.WhileOp) -> None:
     init = [*_values(ctx, op.arguments), *_get_counters(ctx, counters)]
     before = Block(arg_types=[value.type for value in init])
     with ctx.into(before):
-        for argument, value in zip(op.before_region.block.args, before.args):
-            ctx.set(argument, value)
-        _set_counters(ctx, counters, before.args[len(op.arguments) :])
+        _set_values(ctx, op.before_region.block.args, before.args)
+        _set_counters(ctx, counters, before.args[len(_held(op.arguments)) :])
         end = lower_block(ctx, op.before_region.block)
         assert isinstance(end, scf.ConditionOp)
         handed = [*_values(ctx, end.args), *_get_counters(ctx, counters)]
         ctx.add_op(ptx.ConditionOp.create(operands=[ctx.get(end.condition), *handed]))
     after = Block(arg_types=[value.type for value in handed])
     with ctx.into(after):
-        for argument, value in zip(op.after_region.block.args, after.args):
-            ctx.set(argument, value)
-        _set_counters(ctx, counters, after.args[len(op.results) :])
+        _set_values(ctx, op.after_region.block.args, after.args)
+        _set_counters(ctx, counters, after.args[len(_held(op.results)) :])
         last = lower_block(ctx, op.after_region.block)
         ctx.add_op(ptx.YieldOp.create(operands=[*_values(ctx, last.operands), *_get_counters(ctx, counters)]))
     loop = ptx.WhileOp.make(init, [value.type for value in handed], Region(before), Region(after))
     ctx.add_op(loop)
-    _set_counters(ctx, counters, loop.results[len(op.results) :])
+    _set_counters(ctx, counters, loop.results[len(_held(op.results)) :])
     _merge(ctx, _accesses(op.before_region))
     _merge(ctx, _accesses(op.after_region))
-    for value, registers in zip(op.results, loop.results):
-        ctx.set(value, registers)
+    _set_values(ctx, op.results, loop.results)

@@ -14,8 +14,8 @@ Spans follow one another, each with all rows. A step of K moves the start addres
 addresses, so that this is right inside a pattern too.
 
 All of a dot's wgmmas are one group between one fence and one commit. ptxas serialises wgmmas where it cannot prove that registers are left alone;
-so the fence comes after every wait, nothing stands inside the group, and `async.await` waits for all groups, in the same loop
-iteration.
+so the fence comes after every wait and nothing stands inside the group. A wait lets as many groups go on as were issued after the one in
+question (passes/async_waits.py).
 
 **mma.sync.** All operands are in registers; each fragment of the layouts that dot_rules gives is consecutive registers. One fat op per step of
 K multiplies all tiles of rows and columns (and batch).
@@ -59,7 +59,7 @@ def _choice(ctx: Context, op: tile.DotOp | async_copy.DotOp) -> DotChoice:
     blocks: the assembler spills accumulators for a second block otherwise."""
     ctx.min_blocks = 1
     choice = dot_rules.dot_requirements(op, ctx.warps, ctx.target)
-    _check_layout(ctx, op, "accumulator", ctx.layout(op.acc), choice.acc)
+    _check_layout(ctx, op, "accumulator", ctx.layout(async_copy.pending_tile(op.acc.type)), choice.acc)
     for what, value, wanted in (("left operand", op.lhs, choice.lhs), ("right operand", op.rhs, choice.rhs)):
         if wanted is not None and isinstance(value.type, TensorType):
             _check_layout(ctx, op, what, ctx.layout(value), wanted)
@@ -195,8 +195,19 @@ def _advance(ctx: Context, descriptor: SSAValue, nbytes: int) -> SSAValue:
 
 @lowers(async_copy.AwaitOp)
 def _await(ctx: Context, op: async_copy.AwaitOp) -> None:
-    ctx.inst("wgmma.wait_group.sync.aligned", imms=[0])
+    if (depth := ctx.waits.get(op)) is not None:
+        ctx.inst("wgmma.wait_group.sync.aligned", imms=[depth])
     ctx.set(op.res, ctx.get(op.pending))
+
+
+@lowers(async_copy.ReadyOp)
+def _ready(ctx: Context, op: async_copy.ReadyOp) -> None:
+    ctx.set(op.res, ctx.get(op.value))
+
+
+@lowers(async_copy.TokenOp)
+def _token(ctx: Context, op: async_copy.TokenOp) -> None:
+    """No instruction: what a token means for a wait is known when the code is made."""
 
 
 # ---- mma.sync -------------------------------------------------------------------------------------------------------

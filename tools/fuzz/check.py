@@ -198,7 +198,7 @@ def check_module(
         return outcome("undecided" if known_within else "interpreter", "tile", str(error))
     if subject is None:
         return outcome("ok", "")
-    for stage in ("async", "layout"):
+    for stage in ("async", "layout", "schedule"):
         if (failure := _check_stage(module, stage, target, arrays, allowed)) is not None:
             return outcome(*failure)
     results = fresh(arrays, allowed)

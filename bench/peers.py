@@ -1,0 +1,164 @@
+"""The examples beside torch (cuBLAS, eager, torch.compile) in one run, by the method of rounds.py, on random data.
+
+    python bench/peers.py gemm --json bench/results/gemm.json
+    python bench/peers.py softmax add --small
+
+Needs a GPU and torch. Every system's result is compared with a float64 reference before it is timed; one that is wrong is reported as
+failed. GEMM is C = A·Bᵀ in bf16; ours writes f32 sums, cuBLAS bf16 ones (half the bytes written), so the comparison favours cuBLAS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rounds import GPU, Case, Results, Row, System, measure
+
+from tesela.tools.demo import example
+from tesela.tools.sources import compile_source
+
+GEMMS = (
+    (8192, 8192, 8192),
+    (4096, 4096, 4096),
+    (2048, 2048, 2048),
+    (1024, 1024, 1024),
+    (16384, 4096, 7168),
+    (4096, 7168, 2048),
+    (512, 7168, 2048),
+    (128, 7168, 2048),
+    (4096, 4096, 512),
+    (4000, 4104, 4040),
+)
+SOFTMAXES = ((16384, 8192), (8192, 1024), (1823, 781))
+ADDS = (2**28, 2**20, 1_000_003)
+GRAPH_BYTES = 64 * 2**20
+"""Cases that move less than this are launched through a CUDA graph."""
+
+
+class Torch:
+    """Inputs, and systems that run torch functions on a given stream."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+        self.generator = torch.Generator("cuda").manual_seed(0)
+        self.streams: dict[int, Any] = {}
+
+    def randn(self, *shape: int, dtype: Any = None) -> Any:
+        return self.torch.randn(*shape, device="cuda", generator=self.generator, dtype=self.torch.float32).to(dtype or self.torch.float32)
+
+    def system(self, name: str, function: Callable[[], object]) -> System:
+        """`function` uses torch; it runs with the stream of the measurement as the current one."""
+
+        def run(stream: int) -> None:
+            if stream not in self.streams:
+                self.streams[stream] = self.torch.cuda.ExternalStream(stream)
+            with self.torch.cuda.stream(self.streams[stream]):
+                function()
+
+        return System(name, run)
+
+    def checked(self, system: System, output: Any, expected: Any, tolerance: float) -> System:
+        """The system, if its output is right; else one that says that it is not."""
+        output.fill_(float("nan"))
+        try:
+            system.run(0)
+            self.torch.cuda.synchronize()
+            error = float(((output.double() - expected).abs().max() / expected.abs().max()).nan_to_num(float("inf")))
+        except Exception as reason:  # noqa: BLE001 - whatever a contestant raises goes into the results
+            problem: Exception = reason
+        else:
+            if error <= tolerance:
+                return system
+            problem = ValueError(f"wrong by {error:.3g} of the largest element")
+
+        def failing(stream: int) -> None:
+            raise problem
+
+        return System(system.name, failing)
+
+
+def gemm(torch: Torch, m: int, n: int, k: int) -> Case:
+    bf16 = torch.torch.bfloat16
+    a, b = torch.randn(m, k, dtype=bf16), torch.randn(n, k, dtype=bf16)
+    c, theirs = torch.torch.empty(m, n, device="cuda"), torch.torch.empty(m, n, device="cuda", dtype=bf16)
+    kernel = compile_source(example("gemm", "mlir"), None, "gemm")
+    ours = torch.system("tesela", lambda: kernel(a, b, c))
+    cublas = torch.system("cuBLAS", lambda: torch.torch.matmul(a, b.T, out=theirs))
+    expected = a.double() @ b.double().T
+    systems = [torch.checked(ours, c, expected, 1e-4), torch.checked(cublas, theirs, expected, 1e-2)]
+    nbytes = 2 * (m * k + n * k) + 4 * m * n
+    return Case(f"{m}×{n}×{k}", systems, flops=2 * m * n * k, nbytes=nbytes, graph=nbytes < GRAPH_BYTES)
+
+
+def softmax(torch: Torch, m: int, n: int) -> Case:
+    x, y, z, w = torch.randn(m, n), *(torch.torch.empty(m, n, device="cuda") for _ in range(3))
+    kernel = compile_source(example("softmax", "mlir"), None, "softmax")
+    compiled = torch.torch.compile(lambda x, out: out.copy_(torch.torch.softmax(x, 1)), dynamic=False)
+    expected = torch.torch.softmax(x.double(), 1)
+    systems = [
+        torch.checked(torch.system("tesela", lambda: kernel(x, y)), y, expected, 1e-5),
+        torch.checked(torch.system("torch", lambda: torch.torch.softmax(x, 1, out=z)), z, expected, 1e-5),
+        torch.checked(torch.system("torch.compile", lambda: compiled(x, w)), w, expected, 1e-5),
+    ]
+    return Case(f"{m}×{n}", systems, nbytes=8 * m * n, graph=8 * m * n < GRAPH_BYTES)
+
+
+def add(torch: Torch, n: int) -> Case:
+    x, y, z, w = torch.randn(n), torch.randn(n), torch.torch.empty(n, device="cuda"), torch.torch.empty(n, device="cuda")
+    kernel = compile_source(example("add", "mlir"), None, "add")
+    expected = x.double() + y.double()
+    systems = [
+        torch.checked(torch.system("tesela", lambda: kernel(x, y, z)), z, expected, 1e-6),
+        torch.checked(torch.system("torch", lambda: torch.torch.add(x, y, out=w)), w, expected, 1e-6),
+    ]
+    return Case(str(n), systems, nbytes=12 * n, graph=12 * n < GRAPH_BYTES)
+
+
+BENCHMARKS: dict[str, tuple[Callable[..., Case], tuple[Any, ...]]] = {
+    "gemm": (gemm, GEMMS),
+    "softmax": (softmax, SOFTMAXES),
+    "add": (add, tuple((n,) for n in ADDS)),
+}
+
+
+def show(row: Row) -> str:
+    """One line of figures."""
+    parts = []
+    for name, entry in row.to_json()["systems"].items():
+        rate = f", {entry['tflops']:.0f} TFLOP/s" if "tflops" in entry else f", {entry['gbps']:.0f} GB/s"
+        parts.append(f"{name} {entry['ms']:.4f} ms{rate} (±{entry['spread']:.1%})")
+    parts += [f"{name} failed: {why}" for name, why in row.failed.items()]
+    return f"{row.case}: {'; '.join(parts)}\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("benchmarks", nargs="+", choices=list(BENCHMARKS))
+    parser.add_argument("--json", type=Path, help="also write the results there (one benchmark)")
+    parser.add_argument("--small", action="store_true", help="the last two cases of each only")
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args(argv)
+    if arguments.json is not None and len(arguments.benchmarks) != 1:
+        parser.error("--json takes one benchmark")
+    torch, timer = Torch(), GPU()
+    failed = False
+    for name in arguments.benchmarks:
+        make, shapes = BENCHMARKS[name]
+        results = Results(name, rounds=arguments.rounds)
+        for shape in shapes[-2:] if arguments.small else shapes:
+            row = results.add(measure(make(torch, *shape), timer, arguments.rounds))
+            failed |= "tesela" in row.failed
+            sys.stdout.write(f"{name} {show(row)}")
+            sys.stdout.flush()
+            if arguments.json is not None:
+                results.write(arguments.json)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,114 @@
+"""`tesela check` and `tesela-opt --check-by-running`: agreement on right programs, and the name of the pass that breaks one."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import ModuleOp
+
+from tesela.dialects import ptx
+from tesela.passes import PASSES, PassEntry, add_passes
+from tesela.passes.base import Pass, PassContext
+from tesela.tools import cli, opt
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+PIPELINE = "plan-dataflow,infer-layouts,alloc-shared,tile-to-ptx,assign-registers"
+
+
+def run(main, *arguments: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    status = main(list(arguments), stdout=out, stderr=err)
+    return status, out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize("name", ("add", "softmax", "gemm"))
+def test_examples_agree_at_every_level(name: str) -> None:
+    status, out, err = run(cli.main, "check", str(EXAMPLES / f"{name}.mlir"), "--seeds", "1")
+    assert (status, err) == (0, "")
+    assert "24 runs, all as the tile program allows" in out
+
+
+def test_given_dimensions() -> None:
+    status, out, _ = run(cli.main, "check", str(EXAMPLES / "gemm.mlir"), "--seeds", "1", "--target", "sm_80", "--dim", "K=0")
+    assert status == 0 and out.count("agree") == 2
+    status, _, err = run(cli.main, "check", str(EXAMPLES / "gemm.mlir"), "--dim", "L=3")
+    assert status == 1 and "the kernel has no dimension 'L'" in err
+    status, _, err = run(cli.main, "check", str(EXAMPLES / "gemm.mlir"), "--dim", "K=few")
+    assert status == 1 and "--dim K: 'few' is no extent" in err
+
+
+@dataclass
+class SubtractInstead(Pass):
+    """A pass with a fault: additions of tiles become subtractions."""
+
+    name: ClassVar[str] = "subtract-instead"
+
+    def run(self, module: ModuleOp, context: PassContext) -> None:
+        for op in list(module.walk()):
+            if isinstance(op, arith.AddfOp):
+                other = arith.SubfOp(op.lhs, op.rhs)
+                op.parent.insert_op_before(other, op)
+                op.result.replace_all_uses_with(other.result)
+                op.detach()
+                op.erase()
+
+
+@dataclass
+class LoseAStore(Pass):
+    """A pass with a fault at the ptx level: the last store is gone."""
+
+    name: ClassVar[str] = "lose-a-store"
+
+    def run(self, module: ModuleOp, context: PassContext) -> None:
+        stores = [op for op in module.walk() if isinstance(op, ptx.InstOp) and op.opcode.data.startswith("st.global")]
+        stores[-1].detach()
+        stores[-1].erase()
+
+
+@pytest.fixture
+def faulty_passes():
+    """The faulty passes in the table, for one test."""
+    before = dict(PASSES)
+    add_passes({kind.name: PassEntry(f"{kind.__module__}:{kind.__name__}", "plants a fault") for kind in (SubtractInstead, LoseAStore)})
+    yield
+    PASSES.clear()
+    PASSES.update(before)
+
+
+def test_the_pass_that_changes_a_result_is_named(faulty_passes: None) -> None:
+    status, _, err = run(
+        opt.main, str(EXAMPLES / "add.mlir"), "--target", "sm_80", "-p", f"canonicalize,subtract-instead,{PIPELINE}", "--check-by-running"
+    )
+    assert status == 1
+    assert "after pass 'subtract-instead': array 'z':" in err and "the first, [0], is" in err
+    assert "note: with N = " in err
+
+
+def test_a_fault_below_the_tile_level_is_found_in_the_simulator(faulty_passes: None) -> None:
+    status, _, err = run(
+        opt.main, str(EXAMPLES / "add.mlir"), "--target", "sm_80", "-p", "plan-dataflow,infer-layouts,alloc-shared,tile-to-ptx,lose-a-store",
+        "--check-by-running",
+    )  # fmt: skip
+    assert status == 1 and "after pass 'lose-a-store': array 'z':" in err
+
+
+def test_a_right_pipeline_prints_what_it_prints_without_checks() -> None:
+    arguments = (str(EXAMPLES / "gemm.mlir"), "--target", "sm_90a", "-p", PIPELINE)
+    checked = run(opt.main, *arguments, "--check-by-running")
+    assert checked == run(opt.main, *arguments) and checked[0] == 0
+
+
+def test_arrays_from_files(tmp_path: Path, faulty_passes: None) -> None:
+    np.save(tmp_path / "x.npy", np.arange(7, dtype=np.float32))
+    arguments = (str(EXAMPLES / "add.mlir"), "--target", "sm_80", "--check-by-running", "--in", f"x={tmp_path / 'x.npy'}")
+    assert run(opt.main, *arguments, "-p", "canonicalize")[0] == 0
+    status, _, err = run(opt.main, *arguments, "-p", "subtract-instead")
+    assert status == 1 and "with N = 7" in err
+    status, _, err = run(opt.main, *arguments[:-1], f"x={tmp_path / 'none.npy'}", "-p", "canonicalize")
+    assert status == 1 and "cannot read" in err

@@ -1,0 +1,74 @@
+"""`tesela check FILE`: runs a program at every level of the compiler and compares with what the tile program allows.
+
+For each seed the arguments are made from the kernel's contract. The tile program runs in the block interpreter with the error bounds of
+docs/numbers.md; then the module runs again after every pass, at the ptx level in the simulator, and last the emitted PTX text, read back. The
+first level that gives a result that is not allowed is named, with the first wrong element.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TextIO
+
+from ..dialects.diagnostics import Diagnostic, TeselaError
+from .sources import add_program_arguments, compile_source, pairs, read_constants
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`tesela check`'s own arguments."""
+    add_program_arguments(parser, "an .mlir file with a tile.kernel, or a .py file with a @tesela.kernel")
+    parser.add_argument("--target", action="append", metavar="TARGET", help="compile for it; may be repeated (default: sm_80 and sm_90a)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many sets of arguments to try (default: %(default)s)")
+    parser.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="the value of a symbolic dimension; may be repeated")
+
+
+def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
+    """Check; returns the exit status: 0 if every level agrees. Raises TeselaError, naming the level, where one does not."""
+    from ..dialects.ptx_text import print_program, read_program
+    from ..dialects.target import get_target
+    from ..lowering.emit_ptx import emit
+    from ..lowering.pipeline import PIPELINE
+    from ..passes import get_pass
+    from ..passes.base import PassContext
+    from ..runtime.specialize import Facts, specialize, usual_facts
+    from .checking import Reference
+
+    kernel = compile_source(arguments.file, None, arguments.kernel, **read_constants(arguments.constants))
+    module, name = kernel.module, kernel.name
+    assert module is not None  # what is compiled from a source has one
+    dims = _dims(arguments.dim)
+    count = 0
+    for target in map(get_target, arguments.target or ("sm_80", "sm_90a")):
+        for what, facts in (("as it is", Facts()), ("aligned", usual_facts(kernel.contract))):
+            variant = specialize(module, name, facts)
+            for seed in range(arguments.seeds):
+                reference = Reference(variant, name, seed, dims)
+                step = variant.clone()
+                context = PassContext(target)
+                for pass_name in PIPELINE:
+                    get_pass(pass_name)().run(step, context)
+                    context.emitter.raise_if_errors()
+                    _compare(reference, step, None, f"after {pass_name}", target.name, what, seed)
+                again = read_program(print_program(emit(step)), "<emitted PTX>")
+                _compare(reference, step, again, "as PTX text", target.name, what, seed)
+                count += len(PIPELINE) + 1
+            stdout.write(f"{name} {target.name}, {what}: {arguments.seeds} sets of arguments agree at every level\n")
+    stdout.write(f"{count} runs, all as the tile program allows\n")
+    return 0
+
+
+def _compare(reference, module, program, where: str, target: str, what: str, seed: int) -> None:
+    try:
+        reference.check(module, program)
+    except TeselaError as error:
+        note = Diagnostic("note", f"with {reference.describe()} (seed {seed}), for {target}, {what}")
+        raise error.prefixed(f"{where}: ", [note]) from None
+
+
+def _dims(texts: list[str]) -> dict[str, int]:
+    dims = {}
+    for name, value in pairs("--dim", texts):
+        if not value.isdigit():
+            raise TeselaError.at(None, f"--dim {name}: '{value}' is no extent", "as in --dim M=128")
+        dims[name] = int(value)
+    return dims
