@@ -486,12 +486,19 @@ def test_stages_written_by_hand(schedule, target, depth, pad):
 @pytest.mark.parametrize("name", ["chain", "mixed", "nested", "alias"])
 def test_planning_changes_no_value(target, name):
     """The block interpreter gives the same before and after plan-dataflow, bit for bit."""
-    arrays = {
-        "chain": lambda: dict(Q=random((72, 16)), K=random((50, 16)), V=random((50, 24)), O=np.zeros((72, 24), np.float32)),
-        "mixed": lambda: dict(A=random((70, 40)), B=random((40, 64)), R=np.zeros(70, np.float32), C=np.zeros((70, 64), np.float32)),
-        "nested": lambda: dict(A=random((70, 96)), B=random((96, 64)), C=np.zeros((70, 64), np.float32)),
-        "alias": lambda: dict(X=random((64, 64), "f16")),
+    shapes = {
+        "chain": {"Q": (72, 16), "K": (50, 16), "V": (50, 24)},
+        "mixed": {"A": (70, 40), "B": (40, 64)},
+        "nested": {"A": (70, 96), "B": (96, 64)},
+        "alias": {},
     }[name]
+    outputs = {"chain": {"O": (72, 24)}, "mixed": {"R": (70,), "C": (70, 64)}, "nested": {"C": (70, 64)}, "alias": {}}[name]
+
+    def arrays():
+        inputs = {key: random(shape) for key, shape in shapes.items()}
+        inputs |= {"X": random((64, 64), "f16")} if name == "alias" else {}
+        return inputs | {key: np.zeros(shape, np.float32) for key, shape in outputs.items()}
+
     text = {"chain": CHAIN.format(t="bf16", m=64, n=36, d=16, e=24), "mixed": MIXED, "nested": NESTED, "alias": ALIAS}[name]
     module = parse_module(text)
     before, after = arrays(), arrays()
