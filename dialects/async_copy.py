@@ -18,6 +18,8 @@ the token of no operation, for the trip before the first: a release after it rel
     %d = async.await %p : !async.pending<tensor<128x128xf32>>
     async.release %ca after %read : !async.channel<128x64xbf16>
 
+Warps of a block may do different parts of this, as *roles*: async_roles.py.
+
 Synchronisation is derived from these: barriers, phases, byte counts and fences appear only below this level. A buffer type is our own, not a
 memref: xDSL wants an affine map from a memref's layout and a swizzle has none.
 """
@@ -36,7 +38,7 @@ from xdsl.dialects.builtin import (
     TensorType,
     i64,
 )
-from xdsl.ir import Attribute, Dialect, ParametrizedAttribute, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Dialect, Operation, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
     IRDLOperation,
     irdl_attr_definition,
@@ -54,6 +56,7 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from .async_roles import RolesOp, role_of
 from .tile import element_type, shape_of
 
 
@@ -138,6 +141,12 @@ def pending_tile(kind: Attribute) -> TensorType:
     return kind.tile if isinstance(kind, PendingType) else kind
 
 
+def _role_name(op: Operation) -> str:
+    """The name of the role that an op is in; empty if in none."""
+    found = role_of(op)
+    return found[0].role_names[found[1]] if found is not None else ""
+
+
 @irdl_op_definition
 class ChannelOp(IRDLOperation):
     """`async.channel depth 2 : !async.channel<128x64xbf16>`: a ring of `depth` buffers in shared memory, empty. `offset`, once
@@ -154,11 +163,27 @@ class ChannelOp(IRDLOperation):
     def make(tile: TensorType, depth: int = 1) -> ChannelOp:
         return ChannelOp.create(result_types=[ChannelType(tile)], properties={"depth": IntegerAttr(depth, i64)})
 
+    def fills(self) -> list[PutOp | WriteOp]:
+        """What fills its slots."""
+        return [use.operation for use in self.res.uses if isinstance(use.operation, PutOp | WriteOp)]
+
+    def takers(self) -> list[GetOp | ReleaseOp]:
+        """What takes slots and gives them back."""
+        return [use.operation for use in self.res.uses if isinstance(use.operation, GetOp | ReleaseOp)]
+
+    def joins_roles(self) -> bool:
+        """Whether one role fills it and another takes what it holds."""
+        sides = {_role_name(op) for op in (*self.fills(), *self.takers())}
+        return len(sides) > 1
+
     def verify_(self) -> None:
         if self.depth.value.data < 1:
             raise VerifyException(f"a channel has at least one buffer, found depth {self.depth.value.data}")
         if any(extent < 1 for extent in self.res.type.tile.get_shape()):
             raise VerifyException("the buffers' extents must be known and positive")
+        for what, side in (("filled", self.fills()), ("emptied", self.takers())):
+            if len(names := {_role_name(op) for op in side}) > 1:
+                raise VerifyException(f"the channel is {what} by several roles, {' and '.join(sorted(names))}: their order is not determined")
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" depth {self.depth.value.data}")
@@ -602,6 +627,6 @@ class TokenOp(IRDLOperation):
 
 Async = Dialect(
     "async",
-    [ChannelOp, PutOp, WriteOp, GetOp, ReleaseOp, TransposeOp, ReadOp, DotOp, AwaitOp, ReadyOp, TokenOp],
+    [ChannelOp, PutOp, WriteOp, GetOp, ReleaseOp, TransposeOp, ReadOp, DotOp, AwaitOp, ReadyOp, TokenOp, RolesOp],
     [BufferType, ChannelType, PendingType, TokenType],
 )

@@ -11,13 +11,18 @@ How it works. A kernel is *decoded* once into a tree of steps, whose operands ar
 operation (`block_ops.py` for those that only compute; here for memory, control and channels) on the frame's values. Blocks of the grid are independent, so their order is
 free: `seed` shuffles it, which shows a program that depends on it. Results that depend on the order of a sum are computed in
 float64, so they differ from any machine's by its own error only.
+
+**Roles** (`async.roles`) run as coroutines. A step that must wait, for a slot to be free or to be filled, *yields* until it need not; then the
+next role goes on, round and round, each as far as it comes. So a step is a function that gives None when it is done, or an iterator of
+the waits that it meets. Where all roles that have not ended wait, that is a deadlock, and the error names every one's place. A program
+without roles is a single one: it must never wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -56,7 +61,16 @@ class Frame:
     dots: Dots = field(default_factory=Dots)
 
 
-Step = Callable[[Frame], None]
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What an operation waits for before it can go on: `refuse` raises the error that says so, if it never can."""
+
+    op: Operation
+    over: Callable[[], bool]
+    refuse: Callable[[], Any]
+
+
+Step = Callable[[Frame], "Iterator[Wait] | None"]
 Effect = Callable[..., Sequence[Any]]
 """(frame, operand values) -> result values"""
 
@@ -116,9 +130,10 @@ class _Decoder:
         """The steps of a block without its terminator."""
         steps = [self.step(op) for op in block.ops if op.name not in _TERMINATORS]
 
-        def run(frame: Frame) -> None:
+        def run(frame: Frame) -> Iterator[Wait]:
             for step in steps:
-                step(frame)
+                if (waits := step(frame)) is not None:
+                    yield from waits
 
         return run
 
@@ -127,12 +142,28 @@ class _Decoder:
             if (control := _CONTROL.get(op.name)) is not None:
                 return control(self, op)
             if (effect := _EFFECTS.get(op.name)) is not None:
-                return self.call(op, effect(self.semantics, op))
+                step = self.call(op, effect(self.semantics, op))
+                ready = _WAITS.get(op.name)
+                return step if ready is None else self.when(op, ready, step)
             if (function := self.semantics.meaning(op)) is not None:
                 return self.call(op, lambda frame, *operands: (function(*operands),))
             raise Refused(
                 f"the block interpreter knows no operation '{op.name}'", "run a module of the tile or async level"
             )
+
+    def when(self, op: Operation, ready: Callable[[Channel], bool], step: Step) -> Step:
+        """`step`, an operation on the channel that is its first operand, once the channel is `ready`."""
+        slot = self.slot(op.operands[0])
+
+        def wait(frame: Frame, channel: Channel) -> Iterator[Wait]:
+            yield Wait(op, lambda: ready(channel), lambda: step(frame))
+            step(frame)
+
+        def run(frame: Frame) -> Iterator[Wait] | None:
+            channel = frame.values[slot]
+            return step(frame) if ready(channel) else wait(frame, channel)
+
+        return run
 
     def call(self, op: Operation, function: Callable[..., Sequence[Any]]) -> Step:
         """A step that calls `function(frame, *operands)` for the results' values."""
@@ -320,6 +351,13 @@ _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
 }
 """Operations that touch memory or channels: name -> decoded operation -> (frame, operands) -> results."""
 
+_WAITS: dict[str, Callable[[Channel], bool]] = {
+    async_copy.PutOp.name: lambda channel: not channel.full,
+    async_copy.WriteOp.name: lambda channel: not channel.full,
+    async_copy.GetOp.name: lambda channel: bool(channel.filled),
+}
+"""Operations that may have to wait for another role: whether they need not."""
+
 
 # --- Control ---
 
@@ -339,7 +377,7 @@ def _for(decoder: _Decoder, op: Operation) -> Step:
     yielded = decoder.slots_of(op.body.block.last_op.operands if op.body.block.last_op is not None else ())
     dtype = dtype_of(op.lb.type)
 
-    def run(frame: Frame) -> None:
+    def run(frame: Frame) -> Iterator[Wait]:
         with _at(op):
             first, end, stride = (decoder.semantics.integer(frame.values[slot]) for slot in (lower, upper, step))
         if stride <= 0:
@@ -347,7 +385,7 @@ def _for(decoder: _Decoder, op: Operation) -> Step:
         _move(frame, initial, carried)
         for position in range(first, end, stride):
             frame.values[counter] = np.asarray(position, dtype)
-            body(frame)
+            yield from body(frame)
             _move(frame, yielded, carried)
         _move(frame, carried, results)
 
@@ -360,16 +398,16 @@ def _if(decoder: _Decoder, op: Operation) -> Step:
     branches = []
     for region in (op.true_region, op.false_region):
         if region.first_block is None:
-            branches.append((lambda frame: None, []))
+            branches.append((lambda frame: iter(()), []))
             continue
         body = decoder.block(region.block)
         last = region.block.last_op
         branches.append((body, decoder.slots_of(last.operands) if isinstance(last, scf.YieldOp) else []))
 
-    def run(frame: Frame) -> None:
+    def run(frame: Frame) -> Iterator[Wait]:
         with _at(op):
             body, yielded = branches[0 if decoder.semantics.integer(frame.values[condition]) else 1]
-        body(frame)
+        yield from body(frame)
         _move(frame, yielded, results)
 
     return run
@@ -386,27 +424,72 @@ def _while(decoder: _Decoder, op: Operation) -> Step:
     condition, *passed = decoder.slots_of(end.operands)
     yielded = decoder.slots_of(after_block.last_op.operands)
 
-    def run(frame: Frame) -> None:
+    def run(frame: Frame) -> Iterator[Wait]:
         _move(frame, initial, before_args)
         for _ in range(MAX_TRIPS):
-            before(frame)
+            yield from before(frame)
             with _at(op):
                 more = decoder.semantics.integer(frame.values[condition])
             if not more:
                 _move(frame, passed, results)
                 return
             _move(frame, passed, after_args)
-            after(frame)
+            yield from after(frame)
             _move(frame, yielded, before_args)
         raise TeselaError.at(op, f"the loop did not end within {MAX_TRIPS} trips")
 
     return run
 
 
+def _roles(decoder: _Decoder, op: Operation) -> Step:
+    assert isinstance(op, async_copy.RolesOp)
+    bodies = [decoder.block(region.block) for region in op.bodies]
+    names = op.role_names
+
+    def run(frame: Frame) -> None:
+        running = [(name, body(frame)) for name, body in zip(names, bodies)]
+        waiting: dict[str, Wait] = {}
+        while running:
+            moved, left = False, []
+            for name, role in running:
+                wait = waiting.get(name)
+                if wait is None or wait.over():
+                    moved = True
+                    wait = next(role, None)
+                    if wait is None:
+                        continue
+                    waiting[name] = wait
+                left.append((name, role))
+            if not moved:
+                raise _deadlock(op, [(name, waiting[name]) for name, _ in left])
+            running = left
+
+    return run
+
+
+def _deadlock(op: Operation, waits: Sequence[tuple[str, Wait]]) -> TeselaError:
+    """The error of roles that all wait; its notes say where each of them is."""
+    notes = []
+    for name, wait in waits:
+        try:
+            wait.refuse()
+        except TeselaError as error:
+            notes += [replace(d, severity="note", message=f"role {name}: {d.message}", hint=None) for d in error.diagnostics]
+    names = " and ".join(name for name, _ in waits)
+    return TeselaError.at(op, f"deadlock: {names} wait{'s' if len(waits) == 1 else ''} for ever", notes=notes)
+
+
+def _run_alone(body: Step, frame: Frame) -> None:
+    """Runs steps that are the only role: whatever they would wait for never comes."""
+    for wait in body(frame) or ():
+        wait.refuse()
+
+
 _CONTROL: dict[str, Callable[[_Decoder, Operation], Step]] = {
     scf.ForOp.name: _for,
     scf.IfOp.name: _if,
     scf.WhileOp.name: _while,
+    async_copy.RolesOp.name: _roles,
 }
 _TERMINATORS = {scf.YieldOp.name, scf.ConditionOp.name, tile.ReturnOp.name}
 
@@ -469,7 +552,7 @@ def run_kernel(
             frame = Frame([*arguments, *[None] * (size - len(arguments))])
             for slot, coordinate in zip(coordinates, point):
                 frame.values[slot] = np.asarray(coordinate, ta.I64)
-            body(frame)
+            _run_alone(body, frame)
             for channel_op, channel in frame.channels.items():
                 with _at(channel_op):
                     channel.check_drained()
