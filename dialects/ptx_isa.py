@@ -1,8 +1,8 @@
-"""The instruction table: one row per PTX instruction that the compiler can emit or read, as data. Plain Python, no xDSL.
+"""The instruction table: one row per PTX instruction that the compiler can emit or read, as data; no xDSL.
 
-Everything that knows an instruction knows it from here: the verifier (operand classes), the printer and the reader of PTX
-text (operand forms), the solvers and the cost model (unit, latency, issue cost), the simulator (the name of its meaning) and the
-reference (all of it). Adding an instruction is a row here, a meaning in the simulator, and a test.
+Everything that knows an instruction knows it from here: the verifier (operand classes), the printer and the reader of
+PTX text (operand forms), the solvers and the cost model (unit, latency, issue cost), the simulator (the name of its
+meaning) and the reference (all of it). Adding an instruction is a row here, a meaning in the simulator, and a test.
 
 An operand form is written as `role:class` with an optional count for a braced vector:
 
@@ -14,19 +14,20 @@ An operand form is written as `role:class` with an optional count for a braced v
     tma:2        `[map, {x, y}]`: a tensor map's generic address and 2 coordinates
     imm          an immediate integer              label        a branch target
     sym          a parameter's or variable's name  special      a special register
-    _            the sink, printed as it stands    _|d:pred     a destination behind a discarded one, as in `elect.sync _|p`
+    _            the sink, printed as it stands    _|d:pred     a destination behind a discarded one (elect.sync)
 
-A predicate source `s:pred` takes 0 or 1 as its immediate (wgmma's scale-d). Some opcodes are spelt alike but take different operands
-(`bar.sync a` and `bar.sync a, b`; a wgmma whose A comes from registers): such a row has several `forms`, the first of which is
-`operands`.
+A predicate source `s:pred` takes 0 or 1 as its immediate (wgmma's scale-d). Some opcodes are spelt alike but take
+different operands (`bar.sync a` and `bar.sync a, b`; a wgmma whose A comes from registers): such a row has several
+`forms`, the first of which is `operands`.
 
     >>> lookup("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16").forms[1][1]
     Operand(role='r', cls='b32', count=4, after_sink=False)
     >>> str(lookup("shfl.sync.bfly.b32"))
     'shfl.sync.bfly.b32 d:b32, r:b32, s:b32, s:b32, s:b32'
 
-The rows are written by comprehension in `ptx_rows_compute.py`, `ptx_rows_memory.py` and `ptx_rows_async.py`, and made on first lookup,
-one family (the opcode up to its first dot) at a time: there are some thousands, and a kernel uses twenty.
+The rows are written by comprehension in `ptx_rows_compute.py`, `ptx_rows_memory.py` and `ptx_rows_async.py`, and made
+on first lookup, one family (the opcode up to its first dot) at a time: there are some thousands, and a kernel uses
+twenty.
 
 Facts: PTX ISA 9.0. Latencies and costs: as measured on an H200 where `source` says so, else the unit's usual figure.
 """
@@ -47,7 +48,8 @@ _CLASS_OF_TYPE |= dict.fromkeys("b16 s16 u16 f16 bf16 e4m3x2 e5m2x2 b8 s8 u8".sp
 _CLASS_OF_TYPE |= dict.fromkeys("b32 s32 u32 f32 tf32 f16x2 bf16x2".split(), "b32")
 _CLASS_OF_TYPE |= dict.fromkeys("b64 s64 u64 f64".split(), "b64")
 CLASS_OF_TYPE: Mapping[str, str] = MappingProxyType(_CLASS_OF_TYPE)
-"""Which register class holds a value of a PTX type; 8-bit values take a 16-bit register (no 8-bit arithmetic exists)."""
+"""Which register class holds a value of a PTX type; 8-bit values take a 16-bit register (no 8-bit arithmetic
+exists)."""
 
 _THREE = [f"{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"]
 _CLUSTER = [f"{n}.{axis}" for n in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid") for axis in "xyz"]
@@ -72,9 +74,9 @@ TARGETS = ("sm_80", "sm_90", "sm_90a")
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand of a row. `role`: 'd', 's', 'r', 'io', 'addr', 'tma', 'imm', 'label', 'sym', 'special' or 'sink'; `cls`: register
-    class, or the state space of an address; `count`: registers in braces (0: a single one, no braces; for 'tma', the
-    dimensions); `after_sink`: printed behind `_|`."""
+    """One operand of a row. `role`: 'd', 's', 'r', 'io', 'addr', 'tma', 'imm', 'label', 'sym', 'special' or 'sink';
+    `cls`: register class, or the state space of an address; `count`: registers in braces (0: a single one, no braces;
+    for 'tma', the dimensions); `after_sink`: printed behind `_|`."""
 
     role: str
     cls: str = ""
@@ -98,9 +100,9 @@ class Operand:
 
 
 class Unit(NamedTuple):
-    """What executes an instruction, and its usual figures: `latency` in clocks until a dependent instruction may issue, `issue` in
-    clocks of the unit that one warp's instruction takes (of a quarter of the SM for alu, fma, fp64, mufu, cvt and shuffle; of the
-    whole SM for the others)."""
+    """What executes an instruction, and its usual figures: `latency` in clocks until a dependent instruction may
+    issue, `issue` in clocks of the unit that one warp's instruction takes (of a quarter of the SM for alu, fma, fp64,
+    mufu, cvt and shuffle; of the whole SM for the others)."""
 
     latency: int
     issue: int
@@ -118,7 +120,9 @@ UNITS: Mapping[str, Unit] = MappingProxyType(
         "shared": Unit(23, 1, "measured on an H200: latency 23, 128 bytes a clock and SM"),
         "global": Unit(280, 1, "measured on an H200: 280 from L2, 720 from memory"),
         "cp_async": Unit(294, 1, "measured on an H200: 294 from L2, 720 from memory"),
-        "tma": Unit(466, 1, "measured on an H200: a 128x64 bf16 tile 466 from L2, 1080 from memory; 106 bytes a clock and SM"),
+        "tma": Unit(
+            466, 1, "measured on an H200: a 128x64 bf16 tile 466 from L2, 1080 from memory; 106 bytes a clock and SM"
+        ),
         "mma": Unit(33, 16, "512 f16 multiply-adds a clock and quarter SM; latency as usual for m16n8k16"),
         "wgmma": Unit(183, 32, "measured on an H200: n/2 clocks each, 55 more until a batch completes, 24 to issue"),
         "barrier": Unit(29, 1, "measured on an H200: bar.sync of 32/128/256/384 threads 15/21/29/37"),
@@ -132,11 +136,11 @@ UNITS: Mapping[str, Unit] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One instruction. `operands`: its first form, and `forms` all of them; `meaning`: the simulator's function; `args`: its
-    parameters, decoded from the spelling (`type`, `cmp`, `space`, `vector`, `shape` …). `since` and `version`: the first target and PTX
-    version that take it. `effects`: words out of 'read:SPACE', 'write:SPACE', 'async' (completes later), 'sync' (orders threads
-    or memory), 'convergent' (all lanes of the warp must execute it together), 'branch', 'volatile' (neither removed nor merged).
-    `latency` and `issue`: see Unit."""
+    """One instruction. `operands`: its first form, and `forms` all of them; `meaning`: the simulator's function;
+    `args`: its parameters, decoded from the spelling (`type`, `cmp`, `space`, `vector`, `shape` …). `since` and
+    `version`: the first target and PTX version that take it. `effects`: words out of 'read:SPACE', 'write:SPACE',
+    'async' (completes later), 'sync' (orders threads or memory), 'convergent' (all lanes of the warp must execute it
+    together), 'branch', 'volatile' (neither removed nor merged). `latency` and `issue`: see Unit."""
 
     opcode: str
     operands: tuple[Operand, ...]
@@ -303,14 +307,24 @@ def lookup(opcode: str) -> Row:
 
 
 # Spellings that mean the same as another: data movement looks only at bits, so typed forms are read as bit forms.
-_BIT_TYPE = {"u32": "b32", "s32": "b32", "f32": "b32", "u64": "b64", "s64": "b64", "f64": "b64", "u16": "b16", "f16": "b16"}
+_BIT_TYPE = {
+    "u32": "b32",
+    "s32": "b32",
+    "f32": "b32",
+    "u64": "b64",
+    "s64": "b64",
+    "f64": "b64",
+    "u16": "b16",
+    "f16": "b16",
+}
 _BIT_TYPE |= {"bf16": "b16", "u8": "b8", "f16x2": "b32", "bf16x2": "b32"}
 _MOVES_BITS = ("ld", "st", "mov", "selp")
 
 
 def canonical(opcode: str) -> str:
-    """The table's spelling of an opcode as people write it: `ld.global.f32` is `ld.global.b32`, `mov.u32` is `mov.b32`,
-    `bra.uni` is `bra`, `barrier.sync.aligned` is `bar.sync` (PTX ISA 9.0 §9.7.13.1). Unknown opcodes come back as they are."""
+    """The table's spelling of an opcode as people write it: `ld.global.f32` is `ld.global.b32`, `mov.u32` is
+    `mov.b32`, `bra.uni` is `bra`, `barrier.sync.aligned` is `bar.sync` (PTX ISA 9.0 §9.7.13.1). Unknown opcodes come
+    back as they are."""
     if opcode in TABLE:
         return opcode
     words = opcode.split(".")

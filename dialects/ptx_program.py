@@ -1,11 +1,11 @@
 """PTX as data: a flat program of instructions over named registers. Plain Python, no xDSL.
 
-Two roads lead here: `lowering/emit_ptx.py` flattens the ptx dialect's structured IR, and `dialects/ptx_text.py` reads PTX
-text back. Two lead away: `ptx_text.print_program` writes the text that is assembled, and the simulator runs it. So what
-is simulated is what is assembled.
+Two roads lead here: `lowering/emit_ptx.py` flattens the ptx dialect's structured IR, and `dialects/ptx_text.py` reads
+PTX text back. Two lead away: `ptx_text.print_program` writes the text that is assembled, and the simulator runs it.
+So what is simulated is what is assembled.
 
-An instruction's opcode is its whole spelling with all modifiers (`ld.global.nc.v4.b32`), the key of a row in the instruction
-table (`dialects/ptx_isa.py`); its operands stand in the order of the text.
+An instruction's opcode is its whole spelling with all modifiers (`ld.global.nc.v4.b32`), the key of a row in the
+instruction table (`dialects/ptx_isa.py`); its operands stand in the order of the text.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ Operand = Reg | Special | Imm | Symbol | Addr | TensorAddr | Vec | Label | Pair 
 
 @dataclass(slots=True)
 class Instr:
-    """One instruction. `guard` is a predicate register's name, `negated` prints `@!`. `loc` is (file index, line, column)."""
+    """One instruction. `guard` is a predicate register's name, `negated` prints `@!`. `loc` is (file index, line,
+    column)."""
 
     opcode: str
     operands: tuple[Operand, ...] = ()

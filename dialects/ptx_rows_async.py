@@ -1,7 +1,8 @@
 """Rows of the instruction table that are asynchronous, synchronise, or multiply matrices.
 
-Sections of the PTX ISA 9.0: 9.7.9.25 asynchronous copies and tensor maps, 9.7.13 barriers, mbarriers and fences, 9.7.15 warp-level
-`mma`, 9.7.16 asynchronous warpgroup-level `wgmma`. `FAMILIES` maps a family's name to the function that makes its rows.
+Sections of the PTX ISA 9.0: 9.7.9.25 asynchronous copies and tensor maps, 9.7.13 barriers, mbarriers and fences,
+9.7.15 warp-level `mma`, 9.7.16 asynchronous warpgroup-level `wgmma`. `FAMILIES` maps a family's name to the function
+that makes its rows.
 """
 
 from __future__ import annotations
@@ -87,15 +88,17 @@ def _bulk() -> Iterator[Row]:
                 opcode, "addr:global addr:shared s:b32", "cp_reduce_bulk", args, "tma", store | {"read:global"}, **_SM90
             )
     yield make_row("cp.async.bulk.prefetch.L2.global", "addr:global s:b32", "cp_bulk_prefetch", {}, "tma", **_SM90)
-    yield make_row("cp.async.bulk.commit_group", "", "cp_bulk_commit", {}, "control", frozenset({"sync", "async"}), **_SM90)
+    yield make_row(
+        "cp.async.bulk.commit_group", "", "cp_bulk_commit", {}, "control", frozenset({"sync", "async"}), **_SM90
+    )
     for read in (False, True):
         opcode = _spell("cp.async.bulk.wait_group", "read" if read else "")
         yield make_row(opcode, "imm", "cp_bulk_wait", {"read": read}, "control", _SYNC, **_SM90)
 
 
 def _bulk_tensor() -> Iterator[Row]:
-    """Tensor copies of 1 to 5 dimensions through a tensor map (PTX ISA 9.0 §9.7.9.25.5). `.shared::cta` destinations need PTX
-    8.6; `.multicast::cluster` takes a 16-bit mask of CTAs."""
+    """Tensor copies of 1 to 5 dimensions through a tensor map (PTX ISA 9.0 §9.7.9.25.5). `.shared::cta` destinations
+    need PTX 8.6; `.multicast::cluster` takes a 16-bit mask of CTAs."""
     load = frozenset({"read:global", "write:shared", "async"})
     store = frozenset({"read:shared", "write:global", "async"})
     for rank, where, multicast, hint in product(range(1, 6), ("cta", "cluster"), (False, True), (False, True)):
@@ -155,9 +158,7 @@ def _mbarrier() -> Iterator[Row]:
     yield make_row(
         "mbarrier.init.shared::cta.b64", "addr:shared s:b32", "mbarrier_init", own, "mbarrier", _write("shared")
     )
-    yield make_row(
-        "mbarrier.inval.shared::cta.b64", "addr:shared", "mbarrier_inval", own, "mbarrier", _write("shared")
-    )
+    yield make_row("mbarrier.inval.shared::cta.b64", "addr:shared", "mbarrier_inval", own, "mbarrier", _write("shared"))
     arrive_orders = ("", "release.cta", "release.cluster", "relaxed.cta", "relaxed.cluster")
     for order, space, expect in product(arrive_orders, ("shared", "cluster"), (False, True)):
         where = "shared::cta" if space == "shared" else "shared::cluster"
@@ -257,8 +258,8 @@ def _barrier() -> Iterator[Row]:
 
 
 def _mma() -> Iterator[Row]:
-    """Warp-level m16n8k multiplications; fragments as in PTX ISA 9.0 §9.7.15.5. Clocks of a quarter SM: m·n·k over 512 f16 (256
-    tf32, 1024 8-bit) multiply-adds."""
+    """Warp-level m16n8k multiplications; fragments as in PTX ISA 9.0 §9.7.15.5. Clocks of a quarter SM: m·n·k over
+    512 f16 (256 tf32, 1024 8-bit) multiply-adds."""
     rate = {"f16": 512, "bf16": 512, "tf32": 256, "s8": 1024, "u8": 1024, "e4m3": 512, "e5m2": 512}
     element_bits = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8}
     shapes: list[tuple[int, str, str, str, str]] = []
@@ -289,8 +290,9 @@ _WGMMA_N_INT = (8, 16, 24, 32, *range(48, 257, 16))
 
 
 def _wgmma() -> Iterator[Row]:
-    """Warpgroup multiplications m64nNkK. First form: A and B in shared memory by descriptor; second: A in 4 registers. Immediates:
-    scale of A and B (floats), transpose of A (descriptor only) and B (16-bit only) (PTX ISA 9.0 §9.7.16.5)."""
+    """Warpgroup multiplications m64nNkK. First form: A and B in shared memory by descriptor; second: A in 4
+    registers. Immediates: scale of A and B (floats), transpose of A (descriptor only) and B (16-bit only) (PTX ISA
+    9.0 §9.7.16.5)."""
     kinds: list[tuple[int, str, str, str]] = [(16, "f32", t, t) for t in ("f16", "bf16")] + [(16, "f16", "f16", "f16")]
     kinds += [(8, "f32", "tf32", "tf32")]
     kinds += [(32, d, a, b) for d, a, b in product(("f32", "f16"), ("e4m3", "e5m2"), ("e4m3", "e5m2"))]

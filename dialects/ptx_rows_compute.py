@@ -1,8 +1,8 @@
 """Rows of the instruction table that compute: arithmetic, comparison, logic, conversion and moves between registers.
 
-One function per family yields its rows; `FAMILIES` maps the family's name (the opcode up to its first dot) to it. Sections of the
-PTX ISA 9.0: 9.7.1 integer, 9.7.3 floating point, 9.7.4 half precision, 9.7.6 comparison, 9.7.8 logic and shift, 9.7.9 data movement and
-conversion.
+One function per family yields its rows; `FAMILIES` maps the family's name (the opcode up to its first dot) to it.
+Sections of the PTX ISA 9.0: 9.7.1 integer, 9.7.3 floating point, 9.7.4 half precision, 9.7.6 comparison, 9.7.8 logic
+and shift, 9.7.9 data movement and conversion.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def _float(name: str, type_: str, sources: int, rounding: str = "", ftz: bool = 
 
 
 def _add_sub_mul(name: str) -> Iterator[Row]:
-    """f32 with every rounding (without one, ptxas may contract it to fma), halves to nearest even, integers modulo 2^n."""
+    """f32 with every rounding (without one, ptxas may contract it to fma), halves to nearest even, integers modulo
+    2^n."""
     for rounding, ftz, word in product(_ROUNDINGS, (False, True), ("", "sat")):
         yield _float(name, "f32", 2, rounding, ftz, word=word)
     for rounding in _ROUNDINGS:
@@ -256,7 +257,9 @@ def _mov() -> Iterator[Row]:
     """Moves, which also read special registers and addresses of variables, and pack and unpack pairs and quadruples."""
     yield make_row("mov.pred", "d:pred s:pred", "mov", {"type": "pred"})
     yield make_row("mov.b16", "d:b16 s:b16", "mov", {"type": "b16"})
-    yield make_row("mov.b32", "d:b32 s:b32; d:b32 special; d:b32 sym; d:b32 r2:b16; d2:b16 r:b32", "mov", {"type": "b32"})
+    yield make_row(
+        "mov.b32", "d:b32 s:b32; d:b32 special; d:b32 sym; d:b32 r2:b16; d2:b16 r:b32", "mov", {"type": "b32"}
+    )
     wide = "d:b64 s:b64; d:b64 special; d:b64 sym; d:b64 r2:b32; d2:b32 r:b64; d:b64 r4:b16; d4:b16 r:b64"
     yield make_row("mov.b64", wide, "mov", {"type": "b64"})
 
@@ -277,7 +280,9 @@ def _cvt_row(to: str, source: str, *words: str, unit: str = "cvt", sources: int 
     args: dict[str, Any] = {"to": to, "from": source}
     for word in words:
         if word:
-            args["round" if word[0] == "r" and word != "relu" else word] = True if word[0] != "r" or word == "relu" else word
+            args["round" if word[0] == "r" and word != "relu" else word] = (
+                True if word[0] != "r" or word == "relu" else word
+            )
     return make_row(_spell("cvt", *words, to, source), ";".join(forms), "cvt", args, unit, **more)
 
 

@@ -1,7 +1,7 @@
 """Rows of the instruction table that touch memory synchronously, exchange values within a warp, or steer control.
 
-Sections of the PTX ISA 9.0: 9.7.9 data movement, 9.7.12 control flow, 9.7.13 atomics and warp votes, 9.7.15 warp-level matrices
-(ldmatrix and stmatrix). `FAMILIES` maps a family's name to the function that makes its rows.
+Sections of the PTX ISA 9.0: 9.7.9 data movement, 9.7.12 control flow, 9.7.13 atomics and warp votes, 9.7.15
+warp-level matrices (ldmatrix and stmatrix). `FAMILIES` maps a family's name to the function that makes its rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def _vectors(type_: str) -> tuple[int, ...]:
 
 
 def _value(role: str, type_: str, count: int) -> list[str]:
-    """Operand forms of the value loaded or stored. Types of 8 and 16 bits may use a wider register (PTX ISA 9.0 §9.7.9.8)."""
+    """Operand forms of the value loaded or stored. Types of 8 and 16 bits may use a wider register (PTX ISA 9.0
+    §9.7.9.8)."""
     classes = {"b8": ("b16", "b32"), "s8": ("b32", "b16"), "b16": ("b16", "b32"), "s16": ("b32",)}.get(type_)
     return [f"{role}{count if count > 1 else ''}:{cls}" for cls in classes or (CLASS_OF_TYPE[type_],)]
 
@@ -52,8 +53,27 @@ def _ordering(words: str) -> dict[str, Any]:
     return {"semantics": semantics, "scope": scope} if semantics else {}
 
 
-_LOAD_HINTS = ("", "ca", "cg", "cs", "lu", "cv", "L1::evict_last", "L1::evict_first", "L1::no_allocate", "L2::128B", "L2::256B")
-_NC_HINTS = ("", "L1::no_allocate", "L1::evict_last", "L1::no_allocate.L2::128B", "L1::no_allocate.L2::256B", "L2::256B")
+_LOAD_HINTS = (
+    "",
+    "ca",
+    "cg",
+    "cs",
+    "lu",
+    "cv",
+    "L1::evict_last",
+    "L1::evict_first",
+    "L1::no_allocate",
+    "L2::128B",
+    "L2::256B",
+)
+_NC_HINTS = (
+    "",
+    "L1::no_allocate",
+    "L1::evict_last",
+    "L1::no_allocate.L2::128B",
+    "L1::no_allocate.L2::256B",
+    "L2::256B",
+)
 _STORE_HINTS = ("", "wb", "cg", "cs", "wt", "L1::no_allocate", "L1::evict_last")
 _ORDERED_LOADS = ("volatile", "relaxed.cta", "relaxed.gpu", "relaxed.sys", "acquire.cta", "acquire.gpu", "acquire.sys")
 _ORDERED_STORES = ("volatile", "relaxed.cta", "relaxed.gpu", "relaxed.sys", "release.cta", "release.gpu", "release.sys")
@@ -235,7 +255,8 @@ def _elect() -> Iterator[Row]:
 
 
 def _matrix(name: str) -> Iterator[Row]:
-    """`count` 8x8 matrices of 16-bit elements; lanes 8j…8j+7 give the row addresses of matrix j (PTX ISA 9.0 §9.7.15.5.15)."""
+    """`count` 8x8 matrices of 16-bit elements; lanes 8j…8j+7 give the row addresses of matrix j (PTX ISA 9.0
+    §9.7.15.5.15)."""
     for count, transposed in product((1, 2, 4), (False, True)):
         opcode = _spell(f"{name}.sync.aligned.m8n8.x{count}", "trans" if transposed else "", "shared.b16")
         args = {"count": count, "trans": transposed, "space": "shared"}

@@ -1,15 +1,15 @@
 """PTX text: `print_program` writes a Program, `read_program` reads one, both from the instruction table.
 
-The printer writes one statement a line. The reader takes that text back (`read(print(p)) == p`, but for the line numbers) and also PTX
-as people write it: several statements on a line, comments, `.reg .f32 %d<128>;`, nested `{ }` scopes with registers and labels
-of their own, typed moves (`mov.u32`, `ld.global.f32`: read as `mov.b32`, `ld.global.b32`), labels with and without `$`. It checks each
-instruction against its row: number, kind and class of the operands, declared registers, defined labels. Registers are *bit
-classes* (pred, b16, b32, b64), so `.f32`, `.s32` and `.b32` declare the same thing, which ptxas accepts for every instruction that
-the table spells.
+The printer writes one statement a line. The reader takes that text back (`read(print(p)) == p`, but for the line
+numbers) and also PTX as people write it: several statements on a line, comments, `.reg .f32 %d<128>;`, nested `{ }`
+scopes with registers and labels of their own, typed moves (`mov.u32`, `ld.global.f32`: read as `mov.b32`,
+`ld.global.b32`), labels with and without `$`. It checks each instruction against its row: number, kind and class of
+the operands, declared registers, defined labels. Registers are *bit classes* (pred, b16, b32, b64), so `.f32`, `.s32`
+and `.b32` declare the same thing, which ptxas accepts for every instruction that the table spells.
 
-A statement is read in two steps: the tokens (one regular expression, `_TOKEN`, which takes a braced list of names whole because a
-wgmma has 128 of them), then the operands one by one, matched with each form of the row; the error tells about the form that got
-furthest. Grammar: PTX ISA 9.0 §4 (syntax), §5.4 (variables), §11 (directives).
+A statement is read in two steps: the tokens (one regular expression, `_TOKEN`, which takes a braced list of names
+whole because a wgmma has 128 of them), then the operands one by one, matched with each form of the row; the error
+tells about the form that got furthest. Grammar: PTX ISA 9.0 §4 (syntax), §5.4 (variables), §11 (directives).
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d*)\Z")
 
 
 def _print_registers(registers: dict[str, str]) -> list[str]:
-    """Declarations by class: `%r<4>` where %r0 to %r3 are all there (and nothing else starts like them), else by name."""
+    """Declarations by class: `%r<4>` where %r0 to %r3 are all there (and nothing else starts like them), else by
+    name."""
     families: dict[tuple[str, str], set[int]] = {}
     single: dict[str, list[str]] = {}
     for name, cls in registers.items():
@@ -220,7 +221,8 @@ class _Scope:
 
 
 def read_program(text: str, filename: str = "<ptx>") -> Program:
-    """Read a PTX module. Raises TeselaError, with line and column, for what is no PTX or not in the instruction table."""
+    """Read a PTX module. Raises TeselaError, with line and column, for what is no PTX or not in the instruction
+    table."""
     return _Reader(text, filename).program()
 
 
@@ -545,7 +547,9 @@ class _Reader:
         assert isinstance(label, Label)
         found = scope.find("labels", label.name)
         if found is None:
-            self._unknown("label", f"${label.name}", [f"${n}" for n in scope.known("labels")], at, "no such label in scope")
+            self._unknown(
+                "label", f"${label.name}", [f"${n}" for n in scope.known("labels")], at, "no such label in scope"
+            )
         instr.operands = (Label(found),)
 
     def _operand(self, scope: _Scope) -> Operand:
@@ -587,7 +591,8 @@ class _Reader:
         return operand
 
     def _atom(self, scope: _Scope, name: str, at: int) -> Operand:
-        """What one word means: a register, a special register, a variable or parameter, the sink, a number or a label."""
+        """What one word means: a register, a special register, a variable or parameter, the sink, a number or a
+        label."""
         found = scope.find("registers", name)
         if found is not None:
             return Reg(found)

@@ -1,33 +1,37 @@
 """Register assignment: names for the registers of every SSA value of a ptx kernel, and the moves that this needs.
 
-Virtual registers are unlimited (ptxas colours them), so a value normally gets registers of its own. What takes thought are the *ties*,
-where PTX wants two values in one register: an instruction's in-place operand and its result (`wgmma`'s accumulator; `else %init` of a
-guarded instruction), and the values that control flow carries (a loop's initial value, its argument, what the body yields, its result;
-what the branches of an `if` yield and its result). Where a tie cannot be kept, a move is needed, and moves of `wgmma` accumulators are
-poison: ptxas serialises every wgmma of the function if it sees one. So ties are kept wherever lifetimes allow; where not, the pass inserts
-visible `ptx.inst "mov.b32"` ops.
+Virtual registers are unlimited (ptxas colours them), so a value normally gets registers of its own. What takes
+thought are the *ties*, where PTX wants two values in one register: an instruction's in-place operand and its result
+(`wgmma`'s accumulator; `else %init` of a guarded instruction), and the values that control flow carries (a loop's
+initial value, its argument, what the body yields, its result; what the branches of an `if` yield and its result).
+Where a tie cannot be kept, a move is needed, and moves of `wgmma` accumulators are poison: ptxas serialises every
+wgmma of the function if it sees one. So ties are kept wherever lifetimes allow; where not, the pass inserts visible
+`ptx.inst "mov.b32"` ops.
 
     %r = ptx.for %i = %c0 to %n step %c1 : !ptx.reg<b32> carried(%a = %zero : !ptx.reg<b32 x 64>) {
       %b = ptx.inst "wgmma.mma_async…" %a, … : (…) -> !ptx.reg<b32 x 64>
       ptx.yield %b : !ptx.reg<b32 x 64>
     }
 
-Here %zero, %a, %b and %r all get `%r0..%r63`. Were %zero used again after the loop, its 64 registers would be copied before it; were
-%a read after the wgmma, they would be copied within.
+Here %zero, %a, %b and %r all get `%r0..%r63`. Were %zero used again after the loop, its 64 registers would be copied
+before it; were %a read after the wgmma, they would be copied within.
 
-**Method.** Everything happens at the grain of one register, an *atom*: `ptx.pick` and `ptx.concat` only list atoms of other values. Each
-instruction gets a time to read, 2t, and one to write, 2t+1; an op that stands for n instructions takes n of them, so that a result may
-take over the register of an operand that no later one of the n reads. The lifetime of an atom is a list of time spans, exact over the structured
-control flow: one span in each block it is live in; live through a whole loop when used in a loop and defined before it; not live in the branch of an
-`if` that does not use it. Ties join atoms in a union-find structure as long as no two lifetimes in the joined set overlap; the ties of
-instructions come first, then those of control flow, innermost loops first. (Compare Boissinot et al., "Revisiting Out-of-SSA
-Translation for Correctness, Code Quality, and Efficiency", CGO 2009.)
+**Method.** Everything happens at the grain of one register, an *atom*: `ptx.pick` and `ptx.concat` only list atoms of
+other values. Each instruction gets a time to read, 2t, and one to write, 2t+1; an op that stands for n instructions
+takes n of them, so that a result may take over the register of an operand that no later one of the n reads. The
+lifetime of an atom is a list of time spans, exact over the structured control flow: one span in each block it is live
+in; live through a whole loop when used in a loop and defined before it; not live in the branch of an `if` that does
+not use it. Ties join atoms in a union-find structure as long as no two lifetimes in the joined set overlap; the ties
+of instructions come first, then those of control flow, innermost loops first. (Compare Boissinot et al., "Revisiting
+Out-of-SSA Translation for Correctness, Code Quality, and Efficiency", CGO 2009.)
 
-What is left of the ties at one place (a loop's entry or back-edge, the end of a branch, an instruction) is one parallel copy: it is put in order, each
-cycle broken through a temporary, and becomes move ops before the op of that place.
+What is left of the ties at one place (a loop's entry or back-edge, the end of a branch, an instruction) is one
+parallel copy: it is put in order, each cycle broken through a temporary, and becomes move ops before the op of that
+place.
 
-**Result.** Attributes `regs` (of an op's results), `arg_regs` (of the arguments of its regions) and `temps` (registers of its own: the predicate of a
-loop's test) name registers; `ptx.constant`s that occur only as immediates have none. `check_registers` (its own module) proves the result.
+**Result.** Attributes `regs` (of an op's results), `arg_regs` (of the arguments of its regions) and `temps`
+(registers of its own: the predicate of a loop's test) name registers; `ptx.constant`s that occur only as immediates
+have none. `check_registers` (its own module) proves the result.
 """
 
 from __future__ import annotations
@@ -79,8 +83,8 @@ class AssignRegisters(Pass):
 
 
 def assign_registers(kernel: KernelOp) -> None:
-    """Set `regs`, `arg_regs` and `temps` on the ops of a kernel and insert the moves that ties need, in place. Raises TeselaError for
-    a guarded in-place instruction whose `else` is another value than the one it works on."""
+    """Set `regs`, `arg_regs` and `temps` on the ops of a kernel and insert the moves that ties need, in place. Raises
+    TeselaError for a guarded in-place instruction whose `else` is another value than the one it works on."""
     lifetimes = _Lifetimes(kernel)
     registers = _Coalescing(lifetimes)
     for site in lifetimes.sites:
@@ -90,8 +94,9 @@ def assign_registers(kernel: KernelOp) -> None:
 
 @dataclass
 class _Site:
-    """A place where values must be in given registers: the op that has them as operands, and for each operand (by its index) the atoms
-    whose registers it must be in when the op is reached. `depth`: of loops round the op. `early`: the time at which moves before it write."""
+    """A place where values must be in given registers: the op that has them as operands, and for each operand (by its
+    index) the atoms whose registers it must be in when the op is reached. `depth`: of loops round the op. `early`:
+    the time at which moves before it write."""
 
     op: Operation
     ties: list[tuple[int, Atoms]]
@@ -100,7 +105,8 @@ class _Site:
 
 
 class _Lifetimes:
-    """Numbers the instructions of a kernel and finds, for every atom, when it is written and read, and what ties it to others."""
+    """Numbers the instructions of a kernel and finds, for every atom, when it is written and read, and what ties it
+    to others."""
 
     def __init__(self, kernel: KernelOp) -> None:
         self.atoms: dict[SSAValue, Atoms] = {}
@@ -110,7 +116,8 @@ class _Lifetimes:
         self.uses: list[list[tuple[int, int]]] = []
         # Further times at which an atom's register is written, with no read of its own between: see _while.
         self.also_written: dict[int, int] = {}
-        # By block: its first time, the block round it, and the time at which it counts as read there what is read within.
+        # By block: its first time, the block round it, and the time at which it counts as read there what is read
+        # within.
         self.block_start: list[int] = []
         self.block_parent: list[int] = []
         self.block_outer: list[int] = []
@@ -138,7 +145,8 @@ class _Lifetimes:
         return atoms
 
     def use(self, value: SSAValue, time: int, step: int = 0, group: int = 1) -> None:
-        """Record that a value is read, register i at `time` plus `step` for each `group` before it. The value needs registers."""
+        """Record that a value is read, register i at `time` plus `step` for each `group` before it. The value needs
+        registers."""
         if isinstance(value.owner, ConstantOp):
             self.materialised.add(value)
         uses, block = self.uses, self._block
@@ -342,7 +350,8 @@ class _Lifetimes:
         for inner in op.before.block.ops:
             if inner is not condition:
                 self._visit(inner)
-        # The values are handed on before the branch reads the condition, so their registers are written earlier than that.
+        # The values are handed on before the branch reads the condition, so their registers are written earlier than
+        # that.
         handed_on = self._tick()
         for value in condition.args:
             self.use_unless_immediate(value, handed_on)
@@ -424,7 +433,8 @@ class _Coalescing:
             else:
                 failed = [want for have, want in zip(atoms[value], target) if not self._try_join(have, want)]
             if isinstance(site.op, InstOp):
-                # The move that stands in for the tie writes the result's register before the instruction reads its operands.
+                # The move that stands in for the tie writes the result's register before the instruction reads its
+                # operands.
                 for atom in failed:
                     root = self.root(atom)
                     self._spans[root] = sorted([*self.spans(root), (site.early, self.lifetimes.def_time[atom])])
@@ -574,8 +584,8 @@ class _MoveBuilder:
 def _sequence(copies: dict[int, int]) -> tuple[list[tuple[int, int, bool]], list[int]]:
     """A parallel copy, target -> source, in an order in which nothing is overwritten before it is read.
 
-    Returns (target, source, whether to read the source from its saved value) in order, and the registers to be saved first, one for each
-    cycle.
+    Returns (target, source, whether to read the source from its saved value) in order, and the registers to be saved
+    first, one for each cycle.
 
     >>> _sequence({1: 2, 2: 3})
     ([(1, 2, False), (2, 3, False)], [])

@@ -1,11 +1,13 @@
-"""A checker of register assignment: it executes a kernel's structured IR symbolically and proves that each use reads what it should.
+"""A checker of register assignment: it executes a kernel's structured IR symbolically and proves that each use reads
+what it should.
 
-In the spirit of regalloc2's checker: nothing is shared with `assign_registers` but the attributes it leaves (`regs`, `arg_regs`, `temps`). The
-state maps each register to the *symbol* it holds, a definition (value, index), or to nothing where paths disagree. An instruction is right
-if the registers of each operand hold just the symbols that the operand names; then it writes its results' symbols. One op that stands for n
-instructions is executed as n, in order. Control flow hands values on by name only: where a value flows into a loop's argument, an `if`'s result or
-an instruction's in-place operand, it must lie in that very register. Loops are repeated until the state at their top no longer changes; the state only
-ever loses symbols, so that takes few rounds.
+In the spirit of regalloc2's checker: nothing is shared with `assign_registers` but the attributes it leaves (`regs`,
+`arg_regs`, `temps`). The state maps each register to the *symbol* it holds, a definition (value, index), or to
+nothing where paths disagree. An instruction is right if the registers of each operand hold just the symbols that the
+operand names; then it writes its results' symbols. One op that stands for n instructions is executed as n, in order.
+Control flow hands values on by name only: where a value flows into a loop's argument, an `if`'s result or an
+instruction's in-place operand, it must lie in that very register. Loops are repeated until the state at their top no
+longer changes; the state only ever loses symbols, so that takes few rounds.
 """
 
 from __future__ import annotations
@@ -96,7 +98,9 @@ class _Checker:
     def bind(self, op: Operation, values: Sequence[SSAValue], names: tuple[Names, ...]) -> None:
         """Take the names that an attribute gives to values."""
         if len(values) != len(names) or any(len(n) != value.type.count for n, value in zip(names, values)):  # type: ignore[attr-defined]
-            self.error(op, f"'{op.name}' names registers for {len(names)} values and has {len(values)}, or of other counts")
+            self.error(
+                op, f"'{op.name}' names registers for {len(names)} values and has {len(values)}, or of other counts"
+            )
             names = tuple(("",) * value.type.count for value in values)  # type: ignore[attr-defined]
         self.names |= zip(values, names)
 
@@ -171,7 +175,9 @@ class _Checker:
             if operand.role == "io":
                 target = op.res[results.index(in_place.pop(0))]
                 if self.names.get(op.args[index]) != self.names[target]:
-                    self.error(op, f"operand {index + 1} of {op.opcode.data} and the result it becomes differ in registers")
+                    self.error(
+                        op, f"operand {index + 1} of {op.opcode.data} and the result it becomes differ in registers"
+                    )
         for value, target in zip(op.init, op.res):
             if self.names.get(value) != self.names[target]:
                 self.error(op, f"a result of the guarded {op.opcode.data} and its 'else' differ in registers")

@@ -1,7 +1,7 @@
 """Emission: from ptx kernels with assigned registers to a flat Program, and to PTX text.
 
-Structured control becomes labels and branches; an op that stands for n instructions becomes n lines. A loop is tested at its top and again at its
-end, so that a trip costs one branch:
+Structured control becomes labels and branches; an op that stands for n instructions becomes n lines. A loop is tested
+at its top and again at its end, so that a trip costs one branch:
 
       setp.ge.s32 %p0, %r1, %r0;         // not if the bounds are constants that leave no doubt
       @%p0 bra $END0;
@@ -13,11 +13,13 @@ end, so that a trip costs one branch:
       @%p0 bra $LOOP0;
     $END0:
 
-An `if` whose branches hold a few unguarded instructions becomes guards instead of branches. A `ptx.wait_parity` is a loop of two
-instructions. The counter of a loop must not overflow: upper bound plus step stay below 2^31 (2^63 for b64).
+An `if` whose branches hold a few unguarded instructions becomes guards instead of branches. A `ptx.wait_parity` is a
+loop of two instructions. The counter of a loop must not overflow: upper bound plus step stay below 2^31 (2^63 for
+b64).
 
-Moves between registers are all in the IR already (`assign_registers`), so nothing here decides anything about registers, but for
-constants: those without registers print as immediates, the others as a move where they are defined.
+Moves between registers are all in the IR already (`assign_registers`), so nothing here decides anything about
+registers, but for constants: those without registers print as immediates, the others as a move where they are
+defined.
 """
 
 from __future__ import annotations
@@ -86,14 +88,23 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 MAX_GUARDED = 2
 """A branch of an `if` with at most so many instructions is guarded instead of branched round."""
 
-SCALAR_TYPES = {"index": "b64", "i64": "b64", "f64": "b64", "i32": "b32", "f32": "b32", "i16": "b16", "f16": "b16", "bf16": "b16"}
+SCALAR_TYPES = {
+    "index": "b64",
+    "i64": "b64",
+    "f64": "b64",
+    "i32": "b32",
+    "f32": "b32",
+    "i16": "b16",
+    "f16": "b16",
+    "bf16": "b16",
+}
 SCALAR_TYPES |= {"i8": "b8", "i1": "b8", "f8E4M3FN": "b8", "f8E5M2": "b8"}
 """The parameter type of a scalar argument (launch_plan.Param, 'scalar')."""
 
 
 def emit(module: ModuleOp) -> Program:
-    """The Program of all `ptx.kernel`s of a module, which must share a target. Raises TeselaError if there is none, if targets differ,
-    or if registers are not assigned."""
+    """The Program of all `ptx.kernel`s of a module, which must share a target. Raises TeselaError if there is none,
+    if targets differ, or if registers are not assigned."""
     kernels = [op for op in module.body.block.ops if isinstance(op, KernelOp)]
     if not kernels:
         raise TeselaError.at(module, "the module has no ptx.kernel", "lower the module to the ptx level first")
@@ -154,7 +165,9 @@ class _KernelEmitter:
         entry.params = _params(kernel, plan)
         for name in (entry.name, *(param.name for param in entry.params)):
             if not _IDENTIFIER.fullmatch(name):
-                raise TeselaError.at(kernel, f"'{name}' is no name in PTX", "use letters, digits and underscores of ASCII")
+                raise TeselaError.at(
+                    kernel, f"'{name}' is no name in PTX", "use letters, digits and underscores of ASCII"
+                )
         self.block(kernel.body.block)
         self.put("ret")
         entry.max_threads = (kernel.threads.value.data, 1, 1)
@@ -309,7 +322,9 @@ class _KernelEmitter:
         for operands, name in zip(zip(*columns), guards):
             append(Instr(opcode, operands, name, negated, loc))
 
-    def columns(self, op: InstOp, sources: Sequence[SSAValue], form: Sequence[Form], n: int, kind: str) -> list[list[Operand]]:
+    def columns(
+        self, op: InstOp, sources: Sequence[SSAValue], form: Sequence[Form], n: int, kind: str
+    ) -> list[list[Operand]]:
         """For each operand of the form, its n occurrences."""
         args, results = iter(sources), iter(op.results)
         imms = iter(op.imms.data) if "imms" in op.properties else iter(())  # type: ignore[union-attr]
@@ -327,7 +342,9 @@ class _KernelEmitter:
             elif role == "io":
                 source, result = next(args), next(results)
                 if self.regs(source) != self.regs(result):
-                    raise TeselaError.at(op, f"{op.opcode.data} works in place, but its operand and result differ in registers")
+                    raise TeselaError.at(
+                        op, f"{op.opcode.data} works in place, but its operand and result differ in registers"
+                    )
                 columns.append(self.grouped(result, operand.count, n))
             elif role in ("s", "r"):
                 columns.append(self.source(next(args), operand, n, kind))
@@ -353,7 +370,8 @@ class _KernelEmitter:
         return self.grouped(value, operand.count, n)
 
     def grouped(self, value: SSAValue, count: int, n: int) -> list[Operand]:
-        """A value's registers as n operands of `count` registers in braces (0: one, without braces); one alone serves all n."""
+        """A value's registers as n operands of `count` registers in braces (0: one, without braces); one alone serves
+        all n."""
         names = self.regs(value)
         if count == 0:
             registers: list[Operand] = [_reg(name) for name in names]
@@ -501,7 +519,12 @@ def _immediate(attribute: Any, role: str) -> Operand:
 def _constant_behind(value: SSAValue) -> int | None:
     """The constant that a value is, or that a move of assign-registers put into its register."""
     owner = value.owner
-    if isinstance(owner, InstOp) and owner.opcode.data in ("mov.b32", "mov.b64") and not owner.guard and len(owner.args) == 1:
+    if (
+        isinstance(owner, InstOp)
+        and owner.opcode.data in ("mov.b32", "mov.b64")
+        and not owner.guard
+        and len(owner.args) == 1
+    ):
         owner = owner.args[0].owner
     return owner.value.value.data if isinstance(owner, ConstantOp) else None
 

@@ -204,6 +204,8 @@ class _Planner:
         for dot in dots:
             for index in (0, 1):
                 source, dims = _trace(dot.operands[index])
+                if isinstance(source.owner, async_copy.ReadOp):  # the author has planned this one
+                    continue
                 load = source.op if isinstance(source, OpResult) and isinstance(source.op, tile.LoadOp) else None
                 if load is not None and not (_fills_zero(load) and _only_dots_read(source)):
                     load = None

@@ -1,7 +1,8 @@
 """Helpers of the ptx tests: random structured ptx kernels, two interpreters to compare, and the assemblers at hand.
 
-The interpreters know only what the generator makes: 32-bit integer arithmetic, comparisons and selection, one thread. `run_structured` executes
-the IR by its SSA meaning and never looks at registers; `run_flat` executes a Program by its registers and never looks at the IR.
+The interpreters know only what the generator makes: 32-bit integer arithmetic, comparisons and selection, one thread.
+`run_structured` executes the IR by its SSA meaning and never looks at registers; `run_flat` executes a Program by its
+registers and never looks at the IR.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ ARITHMETIC: dict[str, Callable[..., Word]] = {
 
 
 class RandomKernel:
-    """Builds one random kernel. It stores values as it goes, and some of those in scope at its end, at the address in `out`."""
+    """Builds one random kernel. It stores values as it goes, and some of those in scope at its end, at the address in
+    `out`."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -1,4 +1,5 @@
-"""Register assignment: nothing moves that need not, what must move moves rightly, and the checker finds what is wrong."""
+"""Register assignment: nothing moves that need not, what must move moves rightly, and the checker finds what is
+wrong."""
 
 from __future__ import annotations
 
@@ -47,7 +48,11 @@ def moves(op: KernelOp) -> int:
     """Registers that explicit moves copy, not counting immediates."""
     count = 0
     for inst in op.walk():
-        if isinstance(inst, InstOp) and inst.opcode.data.startswith("mov.") and inst.args[0].owner.name != "ptx.constant":
+        if (
+            isinstance(inst, InstOp)
+            and inst.opcode.data.startswith("mov.")
+            and inst.args[0].owner.name != "ptx.constant"
+        ):
             count += inst.repeats()
     return count
 
@@ -257,7 +262,8 @@ def _swap(op, attribute: str, old: str, new: str) -> None:
 
 
 def test_checker_is_sound_on_wrong_registers() -> None:
-    """Each value's first register in turn is renamed to another's: either the checker objects, or the program still computes the same."""
+    """Each value's first register in turn is renamed to another's: either the checker objects, or the program still
+    computes the same."""
     rejected = accepted = 0
     for seed in range(24):
         made = RandomKernel(seed)
@@ -266,7 +272,9 @@ def test_checker_is_sound_on_wrong_registers() -> None:
         assign_registers(made.kernel)
         renames = ("ptx.pick", "ptx.concat")
         ops = [op for op in made.kernel.walk() if "regs" in op.attributes and op.name not in renames]
-        registers = sorted({name for op in ops for value in names(op) for name in value if name[:2] == "%r" and name[2] != "d"})
+        registers = sorted(
+            {name for op in ops for value in names(op) for name in value if name[:2] == "%r" and name[2] != "d"}
+        )
         for op in ops:
             old = names(op)[0][0]
             if old not in registers:

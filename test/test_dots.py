@@ -8,10 +8,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tesela.dialects import async_copy
+from tesela.dialects.parsing import parse_module
 from tesela.dialects.target import get_target
+from tesela.dialects.verify import verify_module
+from tesela.passes.base import PassContext
+from tesela.passes.plan_dataflow import PlanDataflow
 from tesela.runtime.assemble import assemble, find_ptxas
 from tesela.runtime.compile import compile
 from tesela.runtime.specialize import Facts
+from tesela.simulator.blocks import run_kernel
 
 TARGETS = ("sm_90a", "sm_90", "sm_80")
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
@@ -106,7 +112,9 @@ def run_gemm(text, target, sizes, a="mk", b="kn", dtype="bf16", pad=0, device="s
 @pytest.mark.parametrize("b", ["kn", "nk"])
 def test_orders(target, a, b):
     run_gemm(gemm((64, 64, 32), a, b), target, (72, 80, 48), a, b)
-    run_gemm(gemm((64, 64, 32), a, b), target, (70, 67, 35), a, b)
+    for pad in (0, 1, 2, 4):  # rows of odd, even … numbers of elements: copies of 2, 4 and 8 bytes
+        run_gemm(gemm((64, 64, 32), a, b), target, (70, 67, 35), a, b, pad=pad)
+        run_gemm(gemm((64, 64, 32), a, b), target, (72, 80, 48), a, b, pad=pad)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -417,6 +425,93 @@ def test_operands_from_registers(schedule, target, k):
     np.testing.assert_allclose(sums, full_a.astype(np.float64).sum(1), rtol=1e-5, atol=1e-5)
 
 
+PIPELINED = """
+tile.kernel @stages(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?xbf16, strided<[?, 1]>> [K, N],
+                    %C: memref<?x?xf32, strided<[?, 1]>> [M, N])
+    dims(%M = M, %K = K) grid(%bn = N ceildiv 64) attributes {{warps = 4 : i64}} {{
+  %ca = async.channel depth {depth} : !async.channel<64x32xbf16>
+  %cb = async.channel depth {depth} : !async.channel<32x64xbf16>
+  %c0 = arith.constant 0 : index
+  %c32 = arith.constant 32 : index
+  %c64 = arith.constant 64 : index
+  %ahead = arith.constant {ahead} : index
+  %n = arith.muli %bn, %c64 : index
+  %f0 = arith.constant 0.0 : f32
+  scf.for %m = %c0 to %M step %c64 {{
+    %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+    scf.for %k = %c0 to %ahead step %c32 {{
+      async.put %ca, %A[%m, %k] : !async.channel<64x32xbf16>, memref<?x?xbf16, strided<[?, 1]>>
+      async.put %cb, %B[%k, %n] : !async.channel<32x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
+    }}
+    %acc = scf.for %k = %c0 to %K step %c32 iter_args(%c = %zero) -> (tensor<64x64xf32>) {{
+      %later = arith.addi %k, %ahead : index
+      async.put %ca, %A[%m, %later] : !async.channel<64x32xbf16>, memref<?x?xbf16, strided<[?, 1]>>
+      async.put %cb, %B[%later, %n] : !async.channel<32x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
+      %a = async.get %ca : !async.channel<64x32xbf16> -> !async.buffer<64x32xbf16>
+      %b = async.get %cb : !async.channel<32x64xbf16> -> !async.buffer<32x64xbf16>
+      {dot}
+      async.release %ca : !async.channel<64x32xbf16>
+      async.release %cb : !async.channel<32x64xbf16>
+      scf.yield %d : tensor<64x64xf32>
+    }}
+    scf.for %k = %c0 to %ahead step %c32 {{
+      %a = async.get %ca : !async.channel<64x32xbf16> -> !async.buffer<64x32xbf16>
+      %b = async.get %cb : !async.channel<32x64xbf16> -> !async.buffer<32x64xbf16>
+      async.release %ca : !async.channel<64x32xbf16>
+      async.release %cb : !async.channel<32x64xbf16>
+    }}
+    tile.store %acc, %C[%m, %n] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
+  }}
+}}"""
+BY_DESCRIPTOR = """%p, %r = async.dot %a, %b, %c : !async.buffer<64x32xbf16>, !async.buffer<32x64xbf16>, tensor<64x64xf32>
+      %d = async.await %p : !async.pending<tensor<64x64xf32>>"""
+BY_REGISTERS = """%x = async.read %a : !async.buffer<64x32xbf16> -> tensor<64x32xbf16>
+      %y = async.read %b : !async.buffer<32x64xbf16> -> tensor<32x64xbf16>
+      %d = tile.dot %x, %y, %c : tensor<64x32xbf16>, tensor<32x64xbf16> -> tensor<64x64xf32>"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.parametrize("pad", [0, 4, 1])
+def test_stages_written_by_hand(schedule, target, depth, pad):
+    """Rings of several buffers, filled ahead: slots and phases go on from one tile of rows to the next, also with more stages than trips."""
+    dot = BY_DESCRIPTOR if target == "sm_90a" else BY_REGISTERS
+    kernel = compile(PIPELINED.format(depth=depth, ahead=32 * (depth - 1), dot=dot), target)
+    for k in (0, 40, 168):
+        a, b = random((150, k), pad=pad), random((k, 72), seed=1, pad=pad)
+        check(kernel(a, b, device="sim"), a, b, k)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["chain", "mixed", "nested", "alias"])
+def test_planning_changes_no_value(target, name):
+    """The block interpreter gives the same before and after plan-dataflow, bit for bit."""
+    shapes = {
+        "chain": {"Q": (72, 16), "K": (50, 16), "V": (50, 24)},
+        "mixed": {"A": (70, 40), "B": (40, 64)},
+        "nested": {"A": (70, 96), "B": (96, 64)},
+        "alias": {},
+    }[name]
+    outputs = {"chain": {"O": (72, 24)}, "mixed": {"R": (70,), "C": (70, 64)}, "nested": {"C": (70, 64)}, "alias": {}}[name]
+
+    def arrays():
+        inputs = {key: random(shape) for key, shape in shapes.items()}
+        inputs |= {"X": random((64, 64), "f16")} if name == "alias" else {}
+        return inputs | {key: np.zeros(shape, np.float32) for key, shape in outputs.items()}
+
+    text = {"chain": CHAIN.format(t="bf16", m=64, n=36, d=16, e=24), "mixed": MIXED, "nested": NESTED, "alias": ALIAS}[name]
+    module = parse_module(text)
+    before, after = arrays(), arrays()
+    scalars = {"odd": 1} if name == "nested" else {}
+    run_kernel(module, before, scalars)
+    PlanDataflow().run(module, PassContext(get_target(target)))
+    verify_module(module)
+    run_kernel(module, after, scalars)
+    for key, value in before.items():
+        np.testing.assert_array_equal(value, after[key])
+    assert any(isinstance(op, async_copy.ChannelOp) for op in module.walk())
+
+
 # ---- the assembler, and the hardware --------------------------------------------------------------------------------
 
 PROGRAMS = {
@@ -438,15 +533,15 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("aligned", [16, 4, 2])
 def test_assembles_without_a_warning(target, name, aligned):
     """No serialised wgmma (C75xx), no spilled register, nothing at all, from any assembler that there is."""
     assemblers = find_ptxas()
     if not assemblers:
         pytest.skip("no ptxas")
     kernel = compile(PROGRAMS[name], target)
-    arrays = tuple(sorted(arg.name for arg in kernel.contract.args if hasattr(arg, "access")))
-    variant = kernel._compiler(Facts(arrays if aligned else ()), get_target(target))
+    arrays = tuple((arg.name, aligned) for arg in kernel.contract.args if hasattr(arg, "access"))
+    variant = kernel._compiler(Facts(arrays), get_target(target))
     for assembler in assemblers:
         assert assemble(variant.ptx, target, assembler=assembler, options=["--warn-on-spills"], strict=True).messages == []
 

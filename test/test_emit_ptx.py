@@ -1,4 +1,5 @@
-"""Emission: what comes out assembles without a word from either assembler, and what the launch plan says reaches the entry."""
+"""Emission: what comes out assembles without a word from either assembler, and what the launch plan says reaches the
+entry."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def program(text: str) -> Program:
 
 
 def opcodes(entry: Entry) -> list[str]:
-    return [item.opcode if isinstance(item, Instr) else "label" for item in entry.body if isinstance(item, Instr | LabelDef)]
+    return [
+        item.opcode if isinstance(item, Instr) else "label" for item in entry.body if isinstance(item, Instr | LabelDef)
+    ]
 
 
 @pytest.mark.parametrize("path", [path for path in IR if path.stem != "errors"], ids=lambda path: path.stem)
@@ -93,7 +96,8 @@ WGMMA = WGMMA.replace("OFFSETS", ", ".join(str(16 * i) for i in range(16))).repl
 
 
 def test_a_wgmma_loop_stays_asynchronous() -> None:
-    """A group in flight over the back-edge: no move in the loop, and ptxas serialises nothing (it would print C7510 to C7520)."""
+    """A group in flight over the back-edge: no move in the loop, and ptxas serialises nothing (it would print C7510
+    to C7520)."""
     made = program(WGMMA)
     entry = made.entries[0]
     listed = opcodes(entry)

@@ -12,6 +12,7 @@ import textwrap
 
 import numpy as np
 import pytest
+
 from tesela.dialects.verify import verify_module
 from tesela.simulator.blocks import run_kernel
 

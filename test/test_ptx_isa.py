@@ -1,4 +1,5 @@
-"""The instruction table is true: both assemblers take every row, for its target and its PTX version, in each of its forms."""
+"""The instruction table is true: both assemblers take every row, for its target and its PTX version, in each of its
+forms."""
 
 from __future__ import annotations
 
@@ -171,7 +172,10 @@ def test_table_is_lazy() -> None:
     [
         ("ad.f32", "the table has no 'ad'; did you mean 'mad' or 'and' or 'add'?"),
         ("add.rm.f16", "the table has no such form of 'add'; nearest: add.rn.f16"),
-        ("wgmma.mma_async.sync.aligned.m64n12k16.f32.bf16.bf16", "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16"),
+        (
+            "wgmma.mma_async.sync.aligned.m64n12k16.f32.bf16.bf16",
+            "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16",
+        ),
         ("zzz", "unknown PTX instruction 'zzz': the table has no 'zzz'"),
     ],
 )

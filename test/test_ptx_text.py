@@ -122,7 +122,9 @@ def test_there_are_hand_written_programs() -> None:
 
 
 def test_line_numbers_and_locations() -> None:
-    text = HEAD + '.file 1 "k.py"\n.entry k()\n{ .reg .b32 %r;\n .loc 1 10 3\n mov.u32 %r, 1; add.u32 %r, %r, 2;\n ret; }'
+    text = (
+        HEAD + '.file 1 "k.py"\n.entry k()\n{ .reg .b32 %r;\n .loc 1 10 3\n mov.u32 %r, 1; add.u32 %r, %r, 2;\n ret; }'
+    )
     first, second, ret = read_program(text).entries[0].body
     assert (first.line, second.line, ret.line) == (8, 8, 9)
     assert first.loc == second.loc == (1, 10, 3)
@@ -189,7 +191,9 @@ def test_numbers() -> None:
 
 
 def test_addresses_and_variables() -> None:
-    text = "ld.param.u64 %rd0, [a]; ld.global.b32 %r0, [%rd0-8]; ld.global.b32 %r0, [%rd0+-8]; ld.shared.b32 %r0, [s+4];"
+    text = (
+        "ld.param.u64 %rd0, [a]; ld.global.b32 %r0, [%rd0-8]; ld.global.b32 %r0, [%rd0+-8]; ld.shared.b32 %r0, [s+4];"
+    )
     text += "mov.u32 %r1, s; mov.b32 %r1, s+16;"
     items = instructions(text, registers=".reg .b32 %r<4>; .reg .b64 %rd<2>; .shared .align 4 .b8 s[64];")
     assert [item.operands[1] for item in items] == [
@@ -213,7 +217,11 @@ def test_guards_and_branches() -> None:
 # ---- errors
 
 ERRORS = [
-    ("addd.s32 %r0, %r1, %r2;", (7, 1), "unknown PTX instruction 'addd.s32': the table has no 'addd'; did you mean 'add'"),
+    (
+        "addd.s32 %r0, %r1, %r2;",
+        (7, 1),
+        "unknown PTX instruction 'addd.s32': the table has no 'addd'; did you mean 'add'",
+    ),
     ("add.s31 %r0, %r1, %r2;", (7, 1), "no such form of 'add'; nearest: add.s32"),
     ("add.s32 %r0, %r1;", (7, 1), "add.s32 takes 3 operands, found 2"),
     ("add.s32 %r0, %rd0, %r2;", (7, 14), "operand 2 of add.s32 must be of class b32, but %rd0 is b64"),
@@ -223,8 +231,16 @@ ERRORS = [
     ("bra $NOWHERE;", (7, 5), "unknown label '$NOWHERE'"),
     ("LOOP: bra LOP;", (7, 11), "unknown label '$LOP'"),
     ("ld.global.b32 %r0, [%r1];", (7, 20), "needs a b64 register as its base, but %r1 is b32"),
-    ("ld.global.b32 %r0, %rd0;", (7, 20), "operand 2 of ld.global.b32 must be an address in brackets, found the register %rd0"),
-    ("ld.global.b32 %r0, [a];", (7, 20), "operand 2 of ld.global.b32 is an address in global memory, but a lies in param"),
+    (
+        "ld.global.b32 %r0, %rd0;",
+        (7, 20),
+        "operand 2 of ld.global.b32 must be an address in brackets, found the register %rd0",
+    ),
+    (
+        "ld.global.b32 %r0, [a];",
+        (7, 20),
+        "operand 2 of ld.global.b32 is an address in global memory, but a lies in param",
+    ),
     ("elect.sync 3|%p, -1;", (7, 12), "must be two destinations, as in _|%p, found the pair 3|%p"),
     ("ld.global.v2.b32 {%r0, %r1, %r2}, [%rd0];", (7, 18), "must be 2 registers in braces, found a list of 3"),
     ("ld.global.v2.b32 {%r0, %h}, [%rd0];", (7, 18), "must hold registers of class b32, but %h is b16"),

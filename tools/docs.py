@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: passes, operations, instructions, the command line.
+"""Writes docs/reference from the code: passes, operations, instructions, words, the command line.
 
     python -m tesela.tools.docs            # write
     python -m tesela.tools.docs --check    # exit 1 if what is written is not what the code says
@@ -102,6 +102,17 @@ def instructions_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def words_page() -> str:
+    """Every word of the kernel language."""
+    from ..frontend import words
+
+    head, *rest = _paragraphs(words.__doc__).split("\n\n")
+    lines = [NOTE, "# Words of the kernel language\n", *(f"{paragraph}\n" for paragraph in (head, *rest))]
+    for name, word in sorted(words.WORDS.items()):
+        lines.append(f"\n## `{name}{word.signature}`\n\n{_paragraphs(word.__doc__)}")
+    return "\n".join(lines) + "\n"
+
+
 def command_line_page() -> str:
     """`tesela-opt` and every subcommand of `tesela`: arguments and options."""
     from . import cli, opt
@@ -135,6 +146,7 @@ PAGES = {
     "operations.md": operations_page,
     "instructions.md": instructions_page,
     "command-line.md": command_line_page,
+    "words.md": words_page,
 }
 
 

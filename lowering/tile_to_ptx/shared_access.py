@@ -166,15 +166,15 @@ def _linear_plan(shared: SharedLayout, size: int, thread: tuple[Mode, ...], coor
         flip = swizzled(offset % period)
         values.append((flip & have, (flip & ~have) + offset - offset % period))
 
-    digits: list[tuple[int, int, int]] = []
+    merged: list[tuple[int, int, int]] = []
     for w, offset in offsets:
         if not offset:
             continue
-        if digits and (last := digits[-1]) and w == last[0] * last[1] and offset == last[1] * last[2]:
-            digits[-1] = (last[0], 2 * last[1], last[2])
+        if merged and (last := merged[-1]) and w == last[0] * last[1] and offset == last[1] * last[2]:
+            merged[-1] = (last[0], 2 * last[1], last[2])
         else:
-            digits.append((w, 2, offset))
-    return _Plan(tuple(digits), swizzle, tuple(values))
+            merged.append((w, 2, offset))
+    return _Plan(tuple(merged), swizzle, tuple(values))
 
 
 def _linear(shared: SharedLayout, coords: Coords) -> int:
