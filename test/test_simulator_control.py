@@ -511,7 +511,7 @@ def located(body: str, params: tuple[str, ...] = ("x",)) -> str:
             "store of 4 bytes out of bounds at shared address 0x410: the kernel's shared memory is 0x400 to 0x410 (16 bytes)",
         ),
         ("ld.shared.v2.b32 {{%r0, %r1}}, [%s+4];", "misaligned load of 8 bytes at shared address 0x404"),
-        ("ld.shared.b32 %r0, [0];", "load of 4 bytes out of bounds at shared address 0x0"),
+        ("ld.shared.b32 %r0, [%r31];", "load of 4 bytes out of bounds at shared address 0x0"),
         ("atom.global.add.u32 %r0, [%d1], %r0;", "atomic operation of 4 bytes out of bounds"),
         ("trap;", "trap"),
     ],
