@@ -143,7 +143,7 @@ def make_arrays(program: Program, rendered: Rendered) -> dict[str, np.ndarray]:
     ruler = (*program.grid, *program.trips)
     arrays = {"ruler": np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), ruler, [0] * len(ruler))}
     for position, array in enumerate(program.arrays):
-        if f"%{array.name}:" not in rendered.text:
+        if array.own or f"%{array.name}:" not in rendered.text:
             continue
         rng = np.random.default_rng([program.seed & 0xFFFFFFFF, position])
         shape = array.shape

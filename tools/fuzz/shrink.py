@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from .program import Array, Body, IllTyped, Node, Program, Type, render
 
@@ -222,14 +223,14 @@ def _plainer(program: Program) -> list[Change]:
     for position, array in enumerate(program.arrays):
         options: list[Array] = []
         if array.view != "dense":
-            options.append(Array(array.name, array.element, array.shape, "dense", array.data))
+            options.append(replace(array, view="dense"))
         if array.data != "small":
-            options.append(Array(array.name, array.element, array.shape, array.view, "small"))
+            options.append(replace(array, data="small"))
         for axis, extent in enumerate(array.shape):
             for smaller in sorted({1, extent // 2, extent - 1}):
                 if 1 <= smaller < extent:
                     shape = (*array.shape[:axis], smaller, *array.shape[axis + 1 :])
-                    options.append(Array(array.name, array.element, shape, array.view, array.data))
+                    options.append(replace(array, shape=shape))
         changes += [lambda p, at=position, option=option: p.arrays.__setitem__(at, option) for option in options]
     for place, (_, _, node) in enumerate(program.nodes()):
         for key in ("base", "shift", "excess"):
@@ -246,7 +247,7 @@ def _plainer(program: Program) -> list[Change]:
 
 
 def _stand_still(node: Node) -> None:
-    node.args = node.args[: int(node.attrs["fill"])]
+    node.args = node.args[: int(node.op == "tile.store" or node.attrs["fill"])]
     node.attrs["coefficients"] = []
 
 
