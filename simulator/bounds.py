@@ -98,13 +98,23 @@ def interval(value: Value, low: Value, high: Value, anything: Value | bool = Fal
         broken |= np.isnan(low) != np.isnan(high)
         low, high = np.where(broken, least, low), np.where(broken, most, high)
         low, high = low.astype(value.dtype), high.astype(value.dtype)
-    if np.all((low == high) | _both_nan(low, high)):
+    if np.all((low == high) & _same_sign(low, high) | _both_nan(low, high)):
         return value
     return Interval(value, low, high)
 
 
 def _both_nan(a: Value, b: Value) -> Value:
     return np.isnan(a) & np.isnan(b) if ta.is_float(a.dtype) else np.zeros(a.shape, np.bool_)
+
+
+def _same_sign(a: Value, b: Value) -> Value | bool:
+    return np.signbit(a) == np.signbit(b) if ta.is_float(a.dtype) else True
+
+
+def _either_zero(value: Value, low: Value, high: Value) -> tuple[Value, Value]:
+    """The bounds of a sum, whose zero may have either sign (N4)."""
+    zero = np.zeros((), value.dtype)
+    return np.where((value == 0) & (low == 0), -zero, low), np.where((value == 0) & (high == 0), zero, high)
 
 
 def anything_like(value: Value) -> Bounded:
@@ -136,7 +146,11 @@ def hull(values: Sequence[Value]) -> tuple[Value, Value, Value]:
         return stack.min(0), stack.max(0), np.zeros(values[0].shape, np.bool_)
     nan = np.isnan(stack)
     mixed = nan.any(0) & ~nan.all(0)
-    return np.fmin.reduce(stack).astype(dtype), np.fmax.reduce(stack).astype(dtype), mixed
+    low, high = np.fmin.reduce(stack), np.fmax.reduce(stack)
+    zero, minus = stack == 0, np.signbit(stack)
+    low = np.where((low == 0) & (zero & minus).any(0), -0.0, low)
+    high = np.where((high == 0) & (zero & ~minus).any(0), 0.0, high)
+    return low.astype(dtype), high.astype(dtype), mixed
 
 
 def monotone(function: Function) -> Function:
@@ -413,7 +427,7 @@ def _sum(x: Bounded, axis: int) -> Bounded:
     def rounded(total: Value) -> Value:
         return ta.cast(np.asarray(total if dtype == F64 else np.asarray(total).astype(F32)), dtype)
 
-    ends = (rounded(bottom - slack), rounded(top + slack))
+    ends = _either_zero(rounded(total), rounded(bottom - slack), rounded(top + slack))
     return interval(rounded(total), *ends, overflow | np.any(np.asarray(is_anything(x)), axis=axis))
 
 
@@ -507,7 +521,8 @@ def _dot(a: Bounded, b: Bounded, acc: Bounded) -> Bounded:
     # Where operands are infinite or NaN the nominal value holds; where finite products overflow, anything may.
     finite_operands = np.isfinite(np.matmul(np.isinf(wide[0]) | np.isnan(wide[0]), np.ones_like(wide[1])) * 0.0)
     overflow = (size + wander > 0.99 * largest) & finite_operands & ~(special & ~np.isfinite(middle))
-    return interval(value, (middle - slack).astype(value.dtype), (middle + slack).astype(value.dtype), overflow)
+    ends = _either_zero(value, (middle - slack).astype(value.dtype), (middle + slack).astype(value.dtype))
+    return interval(value, *ends, overflow)
 
 
 # --- The table, and running with it ---

@@ -155,6 +155,10 @@ def _pick_zero(out: Value, a: Value, b: Value, zero: Value) -> Value:
     return np.where((a == 0) & (b == 0), zero, out)
 
 
+def _prefer_numbers(out: Value, a: Value, b: Value) -> Value:
+    return np.where(np.isnan(a), b, np.where(np.isnan(b), a, out))
+
+
 def maximum(a: Value, b: Value) -> Value:
     """N10, N12: NaN wins, +0 is above -0."""
     return _pick_zero(np.maximum(a, b), a, b, a + b)
@@ -166,13 +170,13 @@ def minimum(a: Value, b: Value) -> Value:
 
 
 def maximum_number(a: Value, b: Value) -> Value:
-    """N11, N12: a NaN loses."""
-    return _pick_zero(np.fmax(a, b), a, b, a + b)
+    """N11, N12: a NaN loses. (np.fmax gives NaN for signalling ones, depending on the C library.)"""
+    return _pick_zero(_prefer_numbers(np.maximum(a, b), a, b), a, b, a + b)
 
 
 def minimum_number(a: Value, b: Value) -> Value:
     """N11, N12."""
-    return _pick_zero(np.fmin(a, b), a, b, -((-a) + (-b)))
+    return _pick_zero(_prefer_numbers(np.minimum(a, b), a, b), a, b, -((-a) + (-b)))
 
 
 def fma(a: Value, b: Value, c: Value) -> Value:
