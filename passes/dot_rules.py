@@ -45,6 +45,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from ..dialects import async_copy, tile
+from ..dialects.async_roles import role_of
 from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import Mode, SharedLayout, TVLayout
 from ..dialects.target import Target
@@ -327,14 +328,14 @@ def buffer_readers(channel: SSAValue) -> Iterator[tuple[Operation, int, tuple[in
                 yield user, use.index, dims
 
 
-def channel_needs(channel: SSAValue, warps: int, target: Target) -> ChannelNeeds:
+def channel_needs(channel: SSAValue, target: Target) -> ChannelNeeds:
     """The extents that the channel's readers reach, and whether they need zeros there."""
     shape = channel.type.shape
     extents = list(shape)
     summed: list[tuple[int, int]] = []
 
     def need(dot: tile.DotOp | async_copy.DotOp, index: int, dims: tuple[int, ...]) -> None:
-        m, n, k = dot_requirements(dot, warps, target).extents
+        m, n, k = dot_requirements(dot, block_warps(dot), target).extents
         rows, columns = (m, k) if index == 0 else (k, n)
         for d, extent in ((dims[-2], rows), (dims[-1], columns)):
             extents[d] = max(extents[d], extent)
@@ -380,7 +381,7 @@ def channel_layout(channel: async_copy.ChannelOp, users: Sequence[Operation], ta
     inner = contiguous_dim(put) if put is not None else None
     if inner is None:
         inner = len(shape) - 1
-    extents = list(channel_needs(channel.res, block_warps(channel), target).extents)
+    extents = list(channel_needs(channel.res, target).extents)
     # A row is 16 bytes at least. What is added here is read by nobody.
     extents[inner] = round_up(extents[inner], 16 // OPERAND_BYTES)
     order = (inner, *(d for d in reversed(range(len(shape))) if d != inner))
@@ -390,7 +391,10 @@ def channel_layout(channel: async_copy.ChannelOp, users: Sequence[Operation], ta
 
 
 def block_warps(op: Operation) -> int:
-    """The `warps` of the kernel round an op. Raises TeselaError where `plan-dataflow` has not set it."""
+    """The number of warps that do what an op does: of the role round it, or the `warps` of the kernel. Raises TeselaError where
+    `plan-dataflow` has not set it."""
+    if (found := role_of(op)) is not None:
+        return found[0].role_warps[found[1]]
     parent: Operation | None = op
     while parent is not None and not isinstance(parent, tile.KernelOp):
         parent = parent.parent_op()
@@ -428,7 +432,7 @@ def choose_put(
     start = divisor(put.indices[of[inner]]) * OPERAND_BYTES if inner is not None else 1
     width = copy_bytes(put, layout, divisor, align)
     if target.has_tma:
-        needs = channel_needs(put.channel, block_warps(put), target)
+        needs = channel_needs(put.channel, target)
         reason = None
         if inner is None:
             reason = "no dimension of the tile is known to have stride 1"

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StridedLayo
 from xdsl.ir import Region
 
 from ...dialects import ptx, tile
+from ...dialects.async_roles import RolesOp
 from ...dialects.diagnostics import TeselaError
 from ...dialects.dim_expr import DimExpr
 from ...dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, ScalarArg
@@ -21,7 +22,7 @@ from ...dialects.ptx import reg
 from ...dialects.target import Target
 from ...passes.access import memory_bytes
 from ...passes.base import Pass, PassContext
-from . import channels, dots, elementwise, memory, reduce, shapes  # noqa: F401 -- they register their handlers
+from . import channels, dots, elementwise, memory, reduce, roles, shapes  # noqa: F401 -- they register their handlers
 from .context import Context, scalar_class
 from .control import lower_block
 
@@ -29,7 +30,10 @@ DEFAULT_WARPS = 4
 
 
 def kernel_warps(kernel: tile.KernelOp) -> int:
-    """The number of warps of the kernel's blocks: its attribute `warps`, or 4."""
+    """The number of warps of the kernel's blocks: those of its roles, or its attribute `warps`, or 4."""
+    for op in kernel.body.block.ops:
+        if isinstance(op, RolesOp):
+            return op.total_warps
     stated = kernel.attributes.get("warps")
     if stated is None:
         return DEFAULT_WARPS
