@@ -31,6 +31,9 @@ PASSES: dict[str, PassEntry] = {
         "tesela.passes.plan_dataflow:PlanDataflow", "let the operands of dots travel through channels; choose the warps"
     ),
     "infer-layouts": PassEntry("tesela.passes.infer_layouts:InferLayouts", "give every tile and buffer a layout"),
+    "specialize-warps": PassEntry(
+        "tesela.passes.specialize_warps:SpecializeWarps", "split kernels into a role that loads by TMA and one that computes"
+    ),
     "pipeline-loops": PassEntry(
         "tesela.passes.pipeline_loops:PipelineLoops", "fill channels some trips ahead; keep dots in flight between trips"
     ),
