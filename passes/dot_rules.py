@@ -494,7 +494,7 @@ def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | None:
         assert parent is not None, "a put stands in a kernel"
         kernel = parent
     for op in kernel.walk():
-        if isinstance(op, tile.StoreOp) and may_alias(kernel, op.array, put.array) and may_precede(op, put):
+        if isinstance(op, tile.StoreOp) and may_alias(kernel, op.array, put.array) and may_precede(op, put, across_tiles=False):
             return op
     return None
 
@@ -503,8 +503,9 @@ def may_alias(kernel: tile.KernelOp, a: SSAValue, b: SSAValue) -> bool:
     return a is b or not any(kernel.arg_attr(kernel.args.index(array), "noalias") is not None for array in (a, b))
 
 
-def may_precede(first: Operation, second: Operation) -> bool:
-    """Whether `first` may be executed before `second`: it stands before it, or a loop round both comes back."""
+def may_precede(first: Operation, second: Operation, across_tiles: bool = True) -> bool:
+    """Whether `first` may be executed before `second`: it stands before it, or a loop round both comes back. Not `across_tiles`: for the same point
+    of the logical grid; others are independent, whichever block does them."""
     chain: dict[Operation, Operation] = {}  # each op round `first` -> the op in it that holds `first`
     op: Operation | None = first
     while op is not None and (parent := op.parent_op()) is not None:
@@ -513,7 +514,7 @@ def may_precede(first: Operation, second: Operation) -> bool:
     op = second
     while op is not None and (parent := op.parent_op()) is not None:
         if parent in chain:
-            if _loops_round(parent):
+            if _loops_round(parent, across_tiles):
                 return True
             mine = chain[parent]
             return mine is not op and mine.parent is op.parent and mine.is_before_in_block(op)
@@ -521,10 +522,14 @@ def may_precede(first: Operation, second: Operation) -> bool:
     return False
 
 
-def _loops_round(op: Operation) -> bool:
+INDEPENDENT = "independent"
+"""The attribute of a loop whose trips are points of the kernel's logical grid, which do not depend on one another."""
+
+
+def _loops_round(op: Operation, across_tiles: bool) -> bool:
     parent: Operation | None = op
     while parent is not None:
-        if isinstance(parent, scf.ForOp | scf.WhileOp):
+        if isinstance(parent, scf.ForOp | scf.WhileOp) and (across_tiles or INDEPENDENT not in parent.attributes):
             return True
         parent = parent.parent_op()
     return False

@@ -54,9 +54,13 @@ MAX_TRIPS = 10_000_000
 
 @dataclass(slots=True)
 class Frame:
-    """The run of one block: values by slot, its channels by the operation that makes each, its asynchronous dots."""
+    """The run of one block: values by slot, the extents of the logical grid, which of how many blocks it is, its channels by the operation that
+    makes each, its asynchronous dots."""
 
     values: list[Any]
+    grid: tuple[int, ...] = ()
+    block: int = 0
+    blocks: int = 1
     channels: dict[Operation, Channel] = field(default_factory=dict)
     dots: Dots = field(default_factory=Dots)
 
@@ -334,6 +338,23 @@ def _token(semantics: Semantics, op: Operation) -> Effect:
     return lambda frame: (token,)
 
 
+# --- The grid of a kernel that walks it itself ---
+
+
+def _block_index(semantics: Semantics, op: Operation) -> Effect:
+    return lambda frame: (np.asarray(frame.block, ta.I64),)
+
+
+def _block_count(semantics: Semantics, op: Operation) -> Effect:
+    return lambda frame: (np.asarray(frame.blocks, ta.I64),)
+
+
+def _grid_extent(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, tile.GridExtentOp)
+    axis = op.axis.value.data
+    return lambda frame: (np.asarray(frame.grid[axis], ta.I64),)
+
+
 _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     tile.LoadOp.name: _load,
     tile.StoreOp.name: _store,
@@ -348,8 +369,11 @@ _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     async_copy.AwaitOp.name: _await,
     async_copy.ReadyOp.name: _ready,
     async_copy.TokenOp.name: _token,
+    tile.BlockIndexOp.name: _block_index,
+    tile.BlockCountOp.name: _block_count,
+    tile.GridExtentOp.name: _grid_extent,
 }
-"""Operations that touch memory or channels: name -> decoded operation -> (frame, operands) -> results."""
+"""Operations that touch memory, channels or the launch: name -> decoded operation -> (frame, operands) -> results."""
 
 _WAITS: dict[str, Callable[[Channel], bool]] = {
     async_copy.PutOp.name: lambda channel: not channel.full,
@@ -509,13 +533,14 @@ def run_kernel(
     kernel: str | None = None,
     seed: int | None = None,
     semantics: Semantics | None = None,
+    blocks: int = 2,
 ) -> None:
     """Run a kernel for its whole logical grid; its stores change `arrays` in place.
 
     `module`: a module with a kernel (`kernel` names it if there are several), or a `tile.kernel` itself. `arrays`: by argument name, with
     the argument's element type (bf16 as `ml_dtypes.bfloat16`, or as `V2` as NumPy's files hold it) and any strides that its type allows;
     every array argument must be there. `scalars`: by argument name. `seed` shuffles the order of the blocks, which must not matter.
-    `semantics`: another meaning of values.
+    `semantics`: another meaning of values. `blocks`: how many blocks, at most, run a kernel that walks its grid itself.
 
     Raises TeselaError, with the place in the program, for a call against the contract and for a program that does what has no meaning.
     """
@@ -542,14 +567,17 @@ def run_kernel(
         arguments.append(np.asarray(dims[symbol.data], ta.I64))
     coordinates = decoder.slots_of(op.grid_args)
     body = decoder.block(op.body.block)
-    points = list(product(*map(range, grid_shape([entry.data for entry in op.grid.data], dims))))
+    grid = grid_shape([entry.data for entry in op.grid.data], dims)
+    points = list(product(*map(range, grid)))
+    if tile.walks_its_grid(op):
+        points = [(block,) for block in range(min(blocks, len(points)))]
     if seed is not None:
         np.random.default_rng(seed).shuffle(points)
     size = len(decoder.slots)
     # Overflow, NaN and division of floats by zero are values, not mistakes (docs/numbers.md).
     with np.errstate(all="ignore"):
         for point in points:
-            frame = Frame([*arguments, *[None] * (size - len(arguments))])
+            frame = Frame([*arguments, *[None] * (size - len(arguments))], tuple(grid), point[0], len(points))
             for slot, coordinate in zip(coordinates, point):
                 frame.values[slot] = np.asarray(coordinate, ta.I64)
             _run_alone(body, frame)

@@ -65,6 +65,11 @@ def lowers(*kinds: type[Operation]) -> Callable[[Callable[[Context, OpT], None]]
     return register
 
 
+def _power_of_two(value: int | None) -> int | None:
+    """Its logarithm if it is one."""
+    return value.bit_length() - 1 if value is not None and value > 0 and value & (value - 1) == 0 else None
+
+
 def element_bits(kind: Attribute) -> int:
     """Bits of an element in registers; i1 is 1 (a predicate), index 64."""
     match kind:
@@ -640,6 +645,9 @@ class Context:
                 return self.max_(left, right)
             case "floordiv":
                 return self.inst("div.s64", [left, right], [reg("b64")])
+            case "floordiv" | "ceildiv" if (shift := _power_of_two(self.known(right))) is not None:
+                above = self.add(left, self.sub(right, 1)) if expr.op == "ceildiv" else left
+                return self.inst("shr.s64", [above, self.const(shift)], [reg("b64")]) if shift else above
             case "ceildiv":
                 above = self.add(left, self.sub(right, 1))
                 return self.inst("div.s64", [above, right], [reg("b64")])

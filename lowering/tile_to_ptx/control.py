@@ -17,6 +17,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from ...dialects import async_copy, ptx, tile
+from ...passes.dot_rules import INDEPENDENT
 from .context import HANDLERS, Context, lowers
 
 
@@ -123,7 +124,8 @@ def _for(ctx: Context, op: scf.ForOp) -> None:
     lower, upper, step = (ctx.get(value) for value in (op.lb, op.ub, op.step))
     if (known := ctx.known(step)) is not None and known <= 0:
         raise ctx.error(op, f"the loop's step is {known}", "a step must be positive")
-    _merge(ctx, _accesses(op.body))  # what the previous trip did
+    if INDEPENDENT not in op.attributes:
+        _merge(ctx, _accesses(op.body))  # what the previous trip did
     counters, held = _counted(ctx, op.body), _held(ctx, op.results)
     n = len(held)
 

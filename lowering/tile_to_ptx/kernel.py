@@ -23,7 +23,7 @@ from ...dialects.target import Target
 from ...passes.access import memory_bytes
 from ...passes.base import Pass, PassContext
 from . import channels, dots, elementwise, memory, reduce, roles, shapes  # noqa: F401 -- they register their handlers
-from .context import Context, scalar_class
+from .context import Context, lowers, scalar_class
 from .control import lower_block
 
 DEFAULT_WARPS = 4
@@ -148,7 +148,23 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
         shared_bytes,
         requirements=tuple(requirements),
         notes=tuple(ctx.notes),
+        persistent=tile.walks_its_grid(kernel),
     )
+
+
+@lowers(tile.BlockIndexOp)
+def _block_index(ctx: Context, op: tile.BlockIndexOp) -> None:
+    ctx.set(op.res, ctx.once("block index", lambda: ctx.widen(ctx.special("%ctaid.x"))))
+
+
+@lowers(tile.BlockCountOp)
+def _block_count(ctx: Context, op: tile.BlockCountOp) -> None:
+    ctx.set(op.res, ctx.once("block count", lambda: ctx.widen(ctx.special("%nctaid.x"))))
+
+
+@lowers(tile.GridExtentOp)
+def _grid_extent(ctx: Context, op: tile.GridExtentOp) -> None:
+    ctx.set(op.res, ctx.dim_expr(ctx.kernel.grid.data[op.axis.value.data].data))
 
 
 @dataclass
