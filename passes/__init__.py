@@ -34,6 +34,7 @@ PASSES: dict[str, PassEntry] = {
     "persist-grid": PassEntry(
         "tesela.passes.persist_grid:PersistGrid", "let one block for each multiprocessor walk the grid, in an order that shares loads"
     ),
+    "stage-stores": PassEntry("tesela.passes.stage_stores:StageStores", "store results through shared memory, by TMA"),
     "specialize-warps": PassEntry(
         "tesela.passes.specialize_warps:SpecializeWarps", "split kernels into a role that loads by TMA and one that computes"
     ),

@@ -486,7 +486,7 @@ def _known_align(put: async_copy.PutOp, align: int) -> int:
     return align
 
 
-def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | None:
+def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | async_copy.StoreOp | None:
     """A store of the kernel that may come before the put and may write the memory it reads; None if there is none."""
     kernel: Operation = put
     while not isinstance(kernel, tile.KernelOp):
@@ -494,8 +494,9 @@ def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | None:
         assert parent is not None, "a put stands in a kernel"
         kernel = parent
     for op in kernel.walk():
-        if isinstance(op, tile.StoreOp) and may_alias(kernel, op.array, put.array) and may_precede(op, put, across_tiles=False):
-            return op
+        if isinstance(op, tile.StoreOp | async_copy.StoreOp) and may_alias(kernel, op.array, put.array):
+            if may_precede(op, put, across_tiles=False):
+                return op
     return None
 
 

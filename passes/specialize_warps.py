@@ -201,7 +201,7 @@ class Slice:
             return "where a tile starts depends on the elements of one"
         if isinstance(op, tile.LoadOp):
             for store in self.kernel.walk():
-                if isinstance(store, tile.StoreOp) and dot_rules.may_alias(self.kernel, store.array, op.array):
+                if isinstance(store, tile.StoreOp | async_copy.StoreOp) and dot_rules.may_alias(self.kernel, store.array, op.array):
                     return "where a tile starts is loaded from memory that the kernel may write"
             return None
         if op.regions or not (is_side_effect_free(op) or op.name.startswith("arith.")):

@@ -332,6 +332,17 @@ def _ready(semantics: Semantics, op: Operation) -> Effect:
     return lambda frame, value: (Pending(value, PAST),)
 
 
+def _async_store(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, async_copy.StoreOp)
+    dims = op.tile_dims()
+
+    def run(frame: Frame, value: Any, array: Any, channel: Channel, *starts: Any) -> Sequence[Any]:
+        semantics.store(array, [semantics.integer(start) for start in starts], dims, value)
+        return ()
+
+    return run
+
+
 def _token(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, async_copy.TokenOp)
     token = Token(None if op.event.data == "none" else PAST)
@@ -369,6 +380,7 @@ _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     async_copy.AwaitOp.name: _await,
     async_copy.ReadyOp.name: _ready,
     async_copy.TokenOp.name: _token,
+    async_copy.StoreOp.name: _async_store,
     tile.BlockIndexOp.name: _block_index,
     tile.BlockCountOp.name: _block_count,
     tile.GridExtentOp.name: _grid_extent,

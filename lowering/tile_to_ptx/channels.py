@@ -288,12 +288,10 @@ def _put_tma(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAV
     leader = ctx.leader()
     ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=leader))
     ctx.require(Requirement("align", spec.arg, 16))
-    for expr in ctx.shape_of_array(op.array):
-        for symbol in expr.symbols():
-            ctx.require(Requirement("max_dim", symbol, COORDINATE_LIMIT))
+    require_coordinates(ctx, op.array)
 
     def issue() -> None:
-        starts = [_coordinate(ctx, index) for index in op.indices]
+        starts = [coordinate(ctx, index) for index in op.indices]
         nbytes = SIZE * len(form.starts)
         for extent in form.box:
             nbytes *= extent
@@ -308,7 +306,14 @@ def _put_tma(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAV
     ctx.if_(leader, issue)
 
 
-def _coordinate(ctx: Context, index: SSAValue) -> SSAValue:
+def require_coordinates(ctx: Context, array: SSAValue) -> None:
+    """What the launcher must check: that TMA coordinates reach all of the array."""
+    for expr in ctx.shape_of_array(array):
+        for symbol in expr.symbols():
+            ctx.require(Requirement("max_dim", symbol, COORDINATE_LIMIT))
+
+
+def coordinate(ctx: Context, index: SSAValue) -> SSAValue:
     """An index as a TMA coordinate, b32: what does not fit 32 bits is past every edge."""
     value = ctx.min_(ctx.get(index), COORDINATE_LIMIT)
     if not ctx.facts.nonnegative(index):

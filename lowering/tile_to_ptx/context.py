@@ -46,7 +46,7 @@ from ...passes.dot_rules import static_strides
 
 _OF_A_ROLE = (
     "first_warp", "warps", "threads", "barrier_number", "one_warp", "scratch_base", "scratch_bytes", "prologue", "_once", "_static", "_scopes",
-    "unsynchronised", "barrier_block", "counters",
+    "unsynchronised", "barrier_block", "counters", "stores_under_way",
 )  # fmt: skip
 """The state of a Context that each role has for itself."""
 
@@ -137,6 +137,7 @@ class Context:
         self.flagged = flagged_tokens(kernel)  # tokens that a predicate says of whether they are those of an operation
         self.waits = wait_depths(kernel)  # await or release -> groups of dots that may be under way after it
         self.barrier_block: Block | None = None  # where the last barrier of all threads stands
+        self.stores_under_way = False  # whether bulk stores must be waited for before the threads end
         self.counters: dict[tuple[SSAValue, str], SSAValue] = {}  # (channel, 'put' or 'get') -> position; control carries them
 
     # ---- values -------------------------------------------------------------------------------------------------
@@ -283,7 +284,7 @@ class Context:
         self.prologue, self._once, self._static = [], {}, set()
         self._scopes = [{key: value for scope in self._scopes for key, value in scope.items()}, {}]
         self.unsynchronised, self.barrier_block = dict(self.unsynchronised), None
-        self.counters = dict(self.counters)
+        self.counters, self.stores_under_way = dict(self.counters), False
         block = self.block
         first = block.last_op
         try:

@@ -58,7 +58,7 @@ def _accesses(region: Region) -> dict[SSAValue, str]:
     for op in region.walk():
         if isinstance(op, tile.LoadOp):
             found[op.array] = "rw" if "w" in found.get(op.array, "") else "r"
-        elif isinstance(op, tile.StoreOp):
+        elif isinstance(op, tile.StoreOp | async_copy.StoreOp):
             found[op.array] = "rw" if "r" in found.get(op.array, "") else "w"
     return found
 

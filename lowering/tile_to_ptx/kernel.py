@@ -13,7 +13,7 @@ from typing import ClassVar
 from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StridedLayoutAttr, i64
 from xdsl.ir import Region
 
-from ...dialects import ptx, tile
+from ...dialects import async_copy, ptx, tile
 from ...dialects.async_roles import RolesOp
 from ...dialects.diagnostics import TeselaError
 from ...dialects.dim_expr import DimExpr
@@ -25,6 +25,7 @@ from ...passes.base import Pass, PassContext
 from . import channels, dots, elementwise, memory, reduce, roles, shapes  # noqa: F401 -- they register their handlers
 from .context import Context, lowers, scalar_class
 from .control import lower_block
+from .stores import finish_stores
 
 DEFAULT_WARPS = 4
 
@@ -70,6 +71,7 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
         block_id = ctx.special(f"%ctaid.{axis}")
         ctx.set(argument, ctx.once(("grid", axis), lambda block_id=block_id: ctx.widen(block_id)))
     lower_block(ctx, kernel.body.block)
+    finish_stores(ctx)
 
     entry = ctx.entry
     first = entry.first_op
@@ -100,7 +102,7 @@ def _accesses(kernel: tile.KernelOp) -> dict[object, str]:
     for op in kernel.body.walk():
         for value in op.operands:
             if isinstance(value.type, MemRefType):
-                mode = "w" if isinstance(op, tile.StoreOp) else "r"
+                mode = "w" if isinstance(op, tile.StoreOp | async_copy.StoreOp) else "r"
                 found[value] = mode if found.get(value, mode) == mode else "rw"
     return found
 

@@ -21,6 +21,7 @@ from ...dialects.async_roles import WARPGROUP_WARPS, RolesOp, entry_registers
 from ...passes.alloc_shared import region_scratch
 from .context import Context, lowers
 from .control import lower_ops
+from .stores import finish_stores
 
 
 @lowers(RolesOp)
@@ -73,6 +74,7 @@ def _role(ctx: Context, op: RolesOp, number: int, scratch: int) -> None:
                 ctx.inst(f"setmaxnreg.{direction}.sync.aligned.u32", imms=[registers[number]])
         if not only_issues(block):
             lower_ops(ctx, block)
+            finish_stores(ctx)
             return
         first = ctx.compare("eq", "s32", ctx.warp(), 0)
         ctx.one_warp = True
@@ -85,7 +87,7 @@ def only_issues(block: Block) -> bool:
         if isinstance(op, async_copy.PutOp):
             if op.via is None or op.via.data != "tma":
                 return False
-        elif isinstance(op, tile.StoreOp | async_copy.WriteOp | async_copy.GetOp | async_copy.ReleaseOp):
+        elif isinstance(op, tile.StoreOp | async_copy.StoreOp | async_copy.WriteOp | async_copy.GetOp | async_copy.ReleaseOp):
             return False
         elif any(isinstance(value.type, TensorType) for value in (*op.operands, *op.results)):
             return False
