@@ -111,7 +111,7 @@ def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list
     number = inner.add(arith.DivUIOp(point, size))
     rest = inner.remainder(point, number, size)
     top = inner.add(arith.MuliOp(number, height))
-    left = inner.add(arith.MinSIOp(inner.add(arith.SubiOp(rows, top)), height))
+    left = inner.at_least(1, inner.add(arith.MinSIOp(inner.add(arith.SubiOp(rows, top)), height)))
     column = inner.add(arith.DivUIOp(rest, left))
     row = inner.add(arith.AddiOp(top, inner.remainder(rest, column, left)))
     return [inner.add(arith.IndexCastOp(value, IndexType())) for value in (row, column, *after)]
@@ -136,6 +136,9 @@ class _Builder:
         return self.add(arith.IndexCastOp(value, i32))
 
     def remainder(self, value: SSAValue, quotient: SSAValue, divisor: SSAValue) -> SSAValue:
-        """value - quotient·divisor, which is not negative: stated as a maximum with zero, since the analyses of index values cannot know."""
-        difference = self.add(arith.SubiOp(value, self.add(arith.MuliOp(quotient, divisor))))
-        return self.add(arith.MaxSIOp(difference, self.constant(0)))
+        """value - quotient·divisor."""
+        return self.at_least(0, self.add(arith.SubiOp(value, self.add(arith.MuliOp(quotient, divisor)))))
+
+    def at_least(self, least: int, value: SSAValue) -> SSAValue:
+        """`value`, which is that anyhow: stated as a maximum, since the analyses of index values cannot know."""
+        return self.add(arith.MaxSIOp(value, self.constant(least)))
