@@ -151,11 +151,15 @@ def meaning(
 
 
 @cache
+def _load_meanings() -> None:
+    for module in _MODULES:
+        importlib.import_module(f".{module}", __package__)
+
+
+@cache
 def find_meaning(opcode: str) -> Meaning:
     """The meaning of an opcode. Raises TeselaError where the simulator has none."""
-    if not MEANINGS:
-        for module in _MODULES:
-            importlib.import_module(f".{module}", __package__)
+    _load_meanings()
     words = opcode.split(".")
     for end in range(len(words), 0, -1):
         found = MEANINGS.get(".".join(words[:end]))
