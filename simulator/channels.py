@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from .block_ops import Refused
 from .tile_arithmetic import Value
 
-
 PAST = -1
 """The number that stands for an event before every asynchronous dot."""
 

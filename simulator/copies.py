@@ -38,10 +38,10 @@ class ThreadCopy(Operation):
         pick: Any = slice(None) if whole else pieces
         sources, places, valid = self.sources[:, pick], self.places[:, pick], self.valid[:, pick]
         threads = self.owners[pick]
-        m.observe("async load", "global", sources, size, threads)
         m.observe("async store", "shared", places, size, threads)
         element = min(size, 8)
         if (valid == size).all():
+            m.observe("async load", "global", sources, size, threads)
             m.shared.store(places, m.memory.load(sources, element, size // element, threads), element)
             return
         for row in range(len(sources)):
@@ -49,6 +49,7 @@ class ThreadCopy(Operation):
                 chosen = np.nonzero(valid[row] == count)[0]
                 data = np.zeros((1, size, len(chosen)), np.uint8)
                 if count:
+                    m.observe("async load", "global", sources[row : row + 1, chosen], int(count), threads[chosen])
                     data[:, :count] = m.memory.load(sources[row : row + 1, chosen], 1, int(count), threads[chosen], 1)
                 m.shared.store(places[row : row + 1, chosen], data, 1)
 

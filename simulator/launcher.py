@@ -59,7 +59,8 @@ class Settings:
     observer: Observer | None = None
 
 
-_settings: ContextVar[Settings] = ContextVar("simulator settings", default=Settings())
+_NO_SETTINGS = Settings()
+_settings: ContextVar[Settings] = ContextVar("simulator settings", default=_NO_SETTINGS)
 
 
 @contextmanager

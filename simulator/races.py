@@ -110,9 +110,9 @@ class Judge(Observer):
         shared, everywhere, atomics = _granules(instrs)
         self.shared = SharedShadow(len(machine.shared.data), shared, self.clocks, atomics)
         if self._global is None:
-            starts = [a for a in machine.memory.spans()]
-            first = min((low for low, _ in starts), default=memory.GLOBAL_BASE) // 256 * 256
-            last = max((high for _, high in starts), default=first)
+            spans = machine.memory.spans()
+            first = min((low for low, _ in spans), default=memory.GLOBAL_BASE) // 256 * 256
+            last = max((high for _, high in spans), default=first)
             self._global = GlobalShadow(first, last - first, everywhere)
         self._phases: dict[int, _Phases] = {}
         self._named: dict[tuple[int, int], Array] = {}
@@ -168,7 +168,9 @@ class Judge(Observer):
             if int(base.min()) < 0 or int(base.max()) + size > shadow.count * granule:
                 return  # out of bounds, which the machine is about to say
         granules = (base // granule).astype(np.intp)
-        per = max(1, size // granule)
+        per = size // granule
+        if not per:
+            return  # a part of a granule: the tail of a cp.async
         if per > 1:
             granules = granules[None] + np.arange(per).reshape(-1, *[1] * granules.ndim)
         if self._op is None:
@@ -1175,6 +1177,8 @@ def _granules(instrs: Sequence[Instr]) -> tuple[int, int, bool]:
             size = 16
             if words[1:3] in (["async", "ca"], ["async", "cg"]):
                 size = next((int(op.bits) for op in instr.operands[2:3] if isinstance(op, Imm)), 4)
+                if len(instr.operands) > 3:
+                    everywhere = min(everywhere, 2)  # a register may ask for less of the source
             if "tensor" in words:
                 everywhere = 1
         generic = not any(w.startswith(("shared", "global", "param")) for w in words)

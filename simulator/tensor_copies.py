@@ -19,6 +19,7 @@ from .faults import Fault, Misaligned
 from .selection import WARP, Selection
 from .tensor_maps import (
     MAP_BYTES,
+    Seen,
     box_bytes,
     chunk_places,
     decode_tensor_map,
@@ -98,9 +99,8 @@ def _tensor_load(form: Form, cluster: bool) -> Action:
                 chunks, index = _chunks(m, at, len(data), span)
                 chunks[index] = data.view(np.uint64).reshape(-1, 2)
 
-            op.reads.append(
-                lambda t=t, coords=coords, seen=_seen(m, "async load", one.first): read_box(m.memory, t, coords, seen)
-            )
+            seen = _seen(m, "async load", one.first)
+            op.reads.append(lambda t=t, coords=coords, seen=seen: read_box(m.memory, t, coords, seen))
             op.writes.append(
                 lambda data, thread=one.first, targets=targets, scatter=scatter: deliver(
                     m, thread, targets, data, scatter
