@@ -6,7 +6,7 @@ matters: compile for a target, run in the simulator of PTX. An `Outcome` says ho
 - `ok`;
 - `undecided`: what the program does depends on a value that is known within bounds only, so there is nothing to compare;
 - `refused`: the compiler said in an error of its own that it cannot compile this;
-- `wrong`: a result is not allowed; `fault`: the simulator found a race, a deadlock or the like; `crash`: an exception that is no error of ours;
+- `wrong`: a result is not allowed; `fault`: the simulator found a race, a deadlock or the like, or the GPU an illegal access; `crash`: an exception that is no error of ours;
 - `reader`: the printed module does not read back as the same; `interpreter`: the interpreter refused the program.
 
 Only the first three are no failures, and `refused` is counted by its message.
@@ -95,8 +95,8 @@ class CompilerRefused(Exception):
     """The compiler cannot compile the program, and said so."""
 
 
-def compiled(target: str) -> Subject:
-    """The program compiled for `target`, run in the simulator of PTX."""
+def compiled(target: str, device: str = "sim") -> Subject:
+    """The program compiled for `target`, run in the simulator of PTX, or on a GPU (`device` 'cuda')."""
 
     def run(module: ModuleOp, arrays: Mapping[str, np.ndarray], coverage: Coverage) -> None:
         from ...runtime.compile import compile
@@ -109,7 +109,7 @@ def compiled(target: str) -> Subject:
         for item in variant.program().entries[0].body:
             if isinstance(item, Instr):
                 coverage.instructions[item.opcode] = coverage.instructions.get(item.opcode, 0) + 1
-        kernel(**arrays, device="sim")
+        kernel(**arrays, device=device)
 
     return run
 
