@@ -1,4 +1,4 @@
-"""The block interpreter at the async level: channels are first in first out, pending tiles are awaited, and every misuse is an error."""
+"""The block interpreter at the async level: first in first out, and every misuse is an error."""
 
 from __future__ import annotations
 

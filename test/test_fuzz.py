@@ -1,4 +1,4 @@
-"""The fuzzer itself: programs are the same for a seed, well typed and varied; faults are found and shrunk; a fixed corpus passes."""
+"""The fuzzer: programs are the same for a seed and varied; faults are found and shrunk; a corpus passes."""
 
 from __future__ import annotations
 

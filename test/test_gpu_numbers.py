@@ -1,4 +1,4 @@
-"""docs/numbers.md on a GPU: every operation on all 16-bit patterns, or on many 32-bit ones, gives what the rules allow; so do random programs."""
+"""docs/numbers.md on a GPU: every operation on all 16-bit patterns or many others, and random programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tesela fuzz: random tile programs, compiled and run in the simulator, checked against the block interpreter (see tools/fuzz/).
+"""tesela fuzz: random tile programs, compiled, run, and checked against the block interpreter (tools/fuzz/).
 
     tesela fuzz                                # a fresh seed, which is printed, for a minute
     tesela fuzz --seed 7 --count 100           # programs 7 … 106
@@ -6,8 +6,8 @@
     tesela fuzz --against gpu --seconds 120    # the same programs on a GPU
     tesela fuzz --against interpreter          # text and back, and the interpreter only
 
-A failure prints what went wrong, the command that repeats it, and the smallest program found that fails in the same way. The exit status is 1 if
-anything failed.
+A failure prints what went wrong, the command that repeats it, and the smallest program found that fails in the same
+way. The exit status is 1 if anything failed.
 """
 
 from __future__ import annotations

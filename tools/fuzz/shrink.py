@@ -1,8 +1,9 @@
 """Makes a failing program smaller while it still fails in the same way (greedy, in rounds until nothing helps).
 
-Each change takes nodes out, many at once first (their results become zeros, or, of a loop, what it started from; nodes that nobody needs go
-with them), takes a value out of what a loop carries, puts a branch in the place of its `if`, makes a grid extent, a trip count or an extent of
-tiles smaller, or an array plainer. What is no program any more is skipped, and so is what fails in another way, which would be another bug.
+Each change takes nodes out, many at once first (their results become zeros, or, of a loop, what it started from; nodes
+that nobody needs go with them), takes a value out of what a loop carries, puts a branch in the place of its `if`, makes
+a grid extent, a trip count or an extent of tiles smaller, or an array plainer. What is no program any more is skipped,
+and so is what fails in another way, which would be another bug.
 """
 
 from __future__ import annotations
