@@ -61,7 +61,8 @@ class _Generator:
             self.pipeline(self.body, scope)
             self.fill(self.body, scope, self.random.randint(0, 3))
         self.keep(self.body, scope)
-        return Program(self.seed, grid, self.trips, self.arrays, self.body)
+        warps = self.random.choice((None, None, None, 1, 2, 4, 8))
+        return Program(self.seed, grid, self.trips, self.arrays, self.body, warps, self.random.random() < 0.3)
 
     # --- Drawing ---
 

@@ -110,13 +110,16 @@ class Array:
 
 @dataclass(slots=True)
 class Program:
-    """`grid` and `trips`: extents that only the launch knows. The grid's coordinates are the values -1, -2 …"""
+    """`grid` and `trips`: extents that only the launch knows. The grid's coordinates are the values -1, -2 … `warps`:
+    stated, or None for the compiler to choose. `noalias`: whether arguments say so (they never overlap)."""
 
     seed: int
     grid: tuple[int, ...]
     trips: tuple[int, ...]
     arrays: list[Array]
     body: Body
+    warps: int | None = None
+    noalias: bool = False
 
     def nodes(self) -> Iterator[tuple[Body, int, Node]]:
         """Every node with the body it is in and its place there, outer before inner."""
@@ -184,21 +187,23 @@ class _Renderer:
             *(f"T{i}" for i in range(len(self.program.trips))),
         ]
         arguments = [f"%ruler: {memref('i8', len(ruler))} [{', '.join(ruler)}]"]
+        noalias = " {noalias}" if self.program.noalias else ""
         for name in self.used:
             array = self.arrays[name]
             if array.own:
                 continue
             dense = array.view in ("dense", "repeated")
             dims = ", ".join(f"{name}_{axis}" for axis in range(len(array.shape)))
-            arguments.append(f"%{name}: {memref(array.element, len(array.shape), dense)} [{dims}]")
+            arguments.append(f"%{name}: {memref(array.element, len(array.shape), dense)} [{dims}]{noalias}")
         for output in self.outputs:
             dims = ", ".join(f"{output.name}_{axis}" for axis in range(len(output.shape)))
-            arguments.append(f"%{output.name}: {memref(output.element, len(output.shape), True)} [{dims}]")
+            arguments.append(f"%{output.name}: {memref(output.element, len(output.shape), True)} [{dims}]{noalias}")
         bound = ", ".join(f"%t{i} = T{i}" for i in range(len(self.program.trips)))
         dims_text = f" dims({bound})" if bound else ""
         grid = ", ".join(f"%g{axis} = G{axis}" for axis in range(len(self.program.grid)))
         head = ",\n    ".join(arguments)
-        text = f"tile.kernel @fuzz({head})\n   {dims_text} grid({grid}) {{\n" + "\n".join(self.lines) + "\n}\n"
+        warps = "" if self.program.warps is None else f" attributes {{warps = {self.program.warps} : i64}}"
+        text = f"tile.kernel @fuzz({head})\n   {dims_text} grid({grid}){warps} {{\n" + "\n".join(self.lines) + "\n}\n"
         return Rendered(text, tuple(self.outputs), self.types)
 
     # --- Helpers ---

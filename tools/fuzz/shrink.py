@@ -58,7 +58,7 @@ def _size(program: Program) -> tuple[int, ...]:
     numbers = sum(abs(number) for node in nodes for number in _numbers(node.attrs))
     weight = sum(1 if node.op in ("zero", "constant") else 3 + len(node.results) for node in nodes)
     extents = sum(program.grid) + sum(program.trips) + sum(sum(array.shape) for array in program.arrays)
-    return weight, numbers + extents, plain
+    return weight, numbers + extents, plain + (program.warps is not None) + program.noalias
 
 
 def _numbers(attribute: object) -> Iterator[int]:
@@ -221,6 +221,10 @@ def _shape_numbers(node: Node) -> Iterator[int]:
 
 def _plainer(program: Program) -> list[Change]:
     changes: list[Change] = []
+    if program.warps is not None:
+        changes.append(lambda p: setattr(p, "warps", None))
+    if program.noalias:
+        changes.append(lambda p: setattr(p, "noalias", False))
     for position, array in enumerate(program.arrays):
         options: list[Array] = []
         if array.view != "dense":
