@@ -593,7 +593,7 @@ class TokenOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> TokenOp:
-        event = parser.parse_identifier("none or here")
+        event = parser.parse_identifier()
         attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")
         kind = parser.parse_type()

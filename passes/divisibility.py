@@ -1,7 +1,7 @@
 """What is known of an index value: a number that divides it, and whether it is never negative.
 
 An analysis, not a transformation; vector accesses and tensor maps ask it whether a tile's start is aligned. It follows constants, sums,
-products, loop counters, grid coordinates and symbolic dimensions (as the kernel's `divisible` states them). It is computed on
+products, loop counters, what loops carry and add to, grid coordinates and symbolic dimensions (as the kernel's `divisible` states them). It is computed on
 demand, and what it does not know is 1 and False: slower code, never wrong code.
 
     %m = %bm * 128      divisor 128, not negative        %k of `scf.for %k = 0 to %K step 64`   divisor 64, not negative
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import gcd
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr
-from xdsl.ir import BlockArgument, OpResult, SSAValue
+from xdsl.dialects.builtin import IntegerAttr, TensorType
+from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
 
 from ..dialects import tile
 
@@ -98,7 +98,34 @@ class Divisibility:
         if isinstance(parent, scf.ForOp) and value.index == 0:
             lower, step = self.fact(parent.lb), self.fact(parent.step)
             return Fact(gcd(lower.divisor, step.divisor), lower.nonnegative)
+        if (step := growth(value)) is not None:
+            assert isinstance(parent, scf.ForOp)
+            return _both(self.fact(parent.iter_args[value.index - 1]), self.fact(step))
         return UNKNOWN
+
+
+def growth(value: SSAValue) -> SSAValue | None:
+    """What a scalar that a loop carries grows by in each trip, if that is the same value in all; None otherwise."""
+    if not isinstance(value, BlockArgument) or value.index == 0 or isinstance(value.type, TensorType):
+        return None
+    loop, end = value.block.parent_op(), value.block.last_op
+    if not isinstance(loop, scf.ForOp) or end is None:
+        return None
+    op = end.operands[value.index - 1].owner
+    if not isinstance(op, arith.AddiOp):
+        return None
+    left, right = op.operands
+    step = right if left is value else left if right is value else None
+    return step if step is not None and not is_inside(step, value.block) else None
+
+
+def is_inside(value: SSAValue, block: Block) -> bool:
+    """Whether a value is defined in a block, or deeper inside."""
+    at = value.block if isinstance(value, BlockArgument) else value.owner.parent_block()
+    while at is not None and at is not block:
+        parent = at.parent_op()
+        at = parent.parent if parent is not None else None
+    return at is block
 
 
 def _both(left: Fact, right: Fact) -> Fact:

@@ -50,7 +50,7 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp, TensorType, i64
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
-from xdsl.traits import Pure
+from xdsl.traits import is_side_effect_free
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Emitter, TeselaError
@@ -58,6 +58,7 @@ from ..dialects.target import Target
 from . import dot_rules
 from .alloc_shared import ring_bytes, scratch_bound
 from .base import Pass, PassContext
+from .divisibility import growth, is_inside
 from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY, DOT_MACS_PER_CLOCK
 
 MOST_STAGES = 8
@@ -186,21 +187,12 @@ def _kept(dot: async_copy.DotOp, buffers: set[SSAValue], block: Block) -> bool:
         value = operand
         while isinstance(value, OpResult) and isinstance(value.op, async_copy.TransposeOp):
             value = value.op.source
-        if _is_inside(value, block):
+        if is_inside(value, block):
             if value not in buffers:
                 return False
         elif isinstance(value.type, TensorType) and dot_rules.dot_shape(dot).k % dot_rules.K_STEP:
             return False  # what pads it is written where it is used
     return True
-
-
-def _is_inside(value: SSAValue, block: Block) -> bool:
-    """Whether a value is defined in a block, or deeper inside."""
-    at: Block | None = value.block if isinstance(value, BlockArgument) else value.owner.parent_block()
-    while at is not None and at is not block:
-        parent = at.parent_op()
-        at = parent.parent if parent is not None else None
-    return at is block
 
 
 def _chain(loop: scf.ForOp, position: int) -> Chain | None:
@@ -230,8 +222,6 @@ def _why_it_stays(fill: Operation, loop: scf.ForOp, kernel: tile.KernelOp) -> st
     """Why a fill cannot be made some trips earlier; None if it can."""
     if not isinstance(fill, async_copy.PutOp):
         return "it is computed in the loop"
-    if fill.via is not None and fill.via.data == "ld":
-        return "it is copied through registers"
     for op in loop.body.walk():
         for array in _written_by(op):
             if dot_rules.may_alias(kernel, array, fill.array):
@@ -242,7 +232,7 @@ def _why_it_stays(fill: Operation, loop: scf.ForOp, kernel: tile.KernelOp) -> st
     for index in fill.indices:
         if (reason := _why_not_known_ahead(index, loop)) is not None:
             return reason
-    return None
+    return "it is copied through registers" if fill.via is not None and fill.via.data == "ld" else None
 
 
 def _written_by(op: Operation) -> Iterator[SSAValue]:
@@ -252,28 +242,15 @@ def _written_by(op: Operation) -> Iterator[SSAValue]:
 
 
 def _why_not_known_ahead(value: SSAValue, loop: scf.ForOp) -> str | None:
-    if not _is_inside(value, loop.body.block) or value is loop.body.block.args[0]:
+    if not is_inside(value, loop.body.block) or value is loop.body.block.args[0]:
         return None
     if isinstance(value, BlockArgument):
-        return None if _growth(value, loop) is not None else "its place depends on a value that the loop carries"
+        return None if growth(value) is not None else "its place depends on a value that the loop carries"
     op = value.owner
     assert isinstance(op, Operation)
-    if op.regions or op.parent is not loop.body.block or not op.has_trait(Pure):
+    if op.regions or op.parent is not loop.body.block or not (is_side_effect_free(op) or op.name.startswith("arith.")):
         return f"its place depends on the result of {op.name}"
     return next((reason for operand in op.operands if (reason := _why_not_known_ahead(operand, loop)) is not None), None)
-
-
-def _growth(value: BlockArgument, loop: scf.ForOp) -> SSAValue | None:
-    """What a carried scalar grows by in each trip, if that is the same in all; None otherwise."""
-    if value.block is not loop.body.block or value.index == 0:
-        return None
-    handed = loop.body.block.last_op.operands[value.index - 1]
-    op = handed.owner
-    if not isinstance(op, arith.AddiOp) or isinstance(value.type, TensorType):
-        return None
-    left, right = op.operands
-    growth = right if left is value else left if right is value else None
-    return growth if growth is not None and not _is_inside(growth, loop.body.block) else None
 
 
 # ---- how many stages ------------------------------------------------------------------------------------------------
@@ -493,7 +470,8 @@ class _Pipeliner:
                 build.ops.append(ring.release)
             if site.puts:
                 counter = block.args[0]
-                later = build.add(counter, step)
+                assert step is not None
+                later = build.append(arith.AddiOp(counter, step))
                 condition = build.compare(later, loop.ub)
                 inside = _Builder(site.puts[0].fill)
                 self._put(inside, site.puts, {counter: later}, None)
@@ -519,13 +497,13 @@ class _Pipeliner:
 
     def _recompute(self, build: _Builder, value: SSAValue, values: dict[SSAValue, SSAValue], trip: int | None) -> None:
         loop, block = self.loop.op, self.loop.block
-        if value in values or not _is_inside(value, block):
+        if value in values or not is_inside(value, block):
             return
         if isinstance(value, BlockArgument):
-            growth = _growth(value, loop)
-            assert growth is not None, "_why_it_stays has asked"
+            step = growth(value)
+            assert step is not None, "_why_it_stays has asked"
             now = value if trip is None else loop.iter_args[value.index - 1]
-            values[value] = build.moved_on(now, growth, self.ahead if trip is None else trip)
+            values[value] = build.moved_on(now, step, self.ahead if trip is None else trip)
             return
         op = value.owner
         assert isinstance(op, Operation)
@@ -597,7 +575,7 @@ class _Pipeliner:
 def _first_of_run(fill: Operation) -> Operation:
     """The first of the puts that stand together with `fill`: between them are only scalar computations."""
     first, op = fill, fill.prev_op
-    while op is not None and (isinstance(op, async_copy.PutOp) or op.has_trait(Pure)):
+    while op is not None and (isinstance(op, async_copy.PutOp) or is_side_effect_free(op)):
         if isinstance(op, async_copy.PutOp):
             first = op
         op = op.prev_op
@@ -621,21 +599,21 @@ class _Builder:
         return self.append(arith.ConstantOp.create(result_types=[kind], properties={"value": IntegerAttr(value, kind)}))
 
     def times(self, value: SSAValue, by: int) -> SSAValue:
-        if (known := _constant(value)) is not None:
-            return self.constant(known * by, value.type)
         if by == 1:
             return value
+        if (known := _constant(value)) is not None:
+            return self.constant(known * by, value.type)
         return self.append(arith.MuliOp(value, self.constant(by, value.type)))
-
-    def add(self, value: SSAValue, other: SSAValue) -> SSAValue:
-        first, second = _constant(value), _constant(other)
-        if first is not None and second is not None:
-            return self.constant(first + second, value.type)
-        return other if first == 0 else self.append(arith.AddiOp(value, other))
 
     def moved_on(self, start: SSAValue, step: SSAValue, trips: int) -> SSAValue:
         """start + trips·step."""
-        return start if trips == 0 else self.add(start, self.times(step, trips))
+        if trips == 0:
+            return start
+        first, by = _constant(start), _constant(step)
+        if first is not None and by is not None:
+            return self.constant(first + trips * by, start.type)
+        moved = self.times(step, trips)
+        return moved if first == 0 else self.append(arith.AddiOp(start, moved))
 
     def compare(self, value: SSAValue, upper: SSAValue) -> SSAValue:
         """value < upper."""

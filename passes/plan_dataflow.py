@@ -228,8 +228,7 @@ class _Planner:
         self.kernel.body.block.insert_ops_before(self.channels, first)
         for transfer in transfers.values():
             if transfer.load is not None:
-                transfer.load.detach()
-                transfer.load.erase()
+                _erase_with_transposes(transfer.load)
 
     def _stays_in_registers(self, dot: tile.DotOp) -> bool:
         """Whether a computed left operand is best given to the instruction as it is."""
@@ -263,7 +262,10 @@ class _Planner:
         else:
             fill = async_copy.WriteOp.make(channel.res, source)
             before = users[0]
-            transfer.block.insert_ops_before([fill], before)
+            first_get = before  # writes stand together, and so do the gets, which then share a barrier
+            while isinstance(first_get.prev_op, async_copy.GetOp):
+                first_get = first_get.prev_op
+            transfer.block.insert_ops_before([fill], first_get)
         transfer.block.insert_ops_before([get], before)
         for op in (channel, fill, get):
             _place(op, at)
@@ -314,6 +316,14 @@ def _place(op: OpT, at: Operation) -> OpT:
     """`op`, at the source location of `at`."""
     op.location = at.location
     return op
+
+
+def _erase_with_transposes(op: Operation) -> None:
+    """Erase a load whose dots read buffers now, and the transposes of it that nobody uses."""
+    for use in list(op.results[0].uses):
+        _erase_with_transposes(use.operation)
+    op.detach()
+    op.erase()
 
 
 def _erase_dead_transposes(value: SSAValue) -> None:

@@ -5,11 +5,15 @@ Compilation proper happens at the first launch, once for each variant (`speciali
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..dialects.diagnostics import TeselaError
+from ..dialects.launch_plan import LaunchPlan
 from ..dialects.target import Target, get_target
 from .kernel import Kernel
 from .launch import Variant
@@ -26,17 +30,44 @@ class ModuleSource(Protocol):
     def trace(self, **values: Any) -> ModuleOp: ...
 
 
+DUMP_VARIABLE = "TESELA_DUMP"
+"""Names a folder that gets every level of every variant, its PTX and its launch plan, as files."""
+
+_compiling = threading.Lock()
+log = logging.getLogger("tesela")
+
+
 class ModuleCompiler:
-    """Makes the variants of one kernel of a module, and prints its levels. Compiling is one kernel at a time, whatever the threads."""
+    """Makes the variants of one kernel of a module, and prints its levels. One variant is compiled at a time, whatever the threads:
+    the compiler is Python and would gain nothing."""
 
     def __init__(self, module: ModuleOp, name: str, strict: bool = False):
         self.module, self.name, self.strict = module, name, strict
+        self._dumped = 0
 
     def __call__(self, facts: Facts, target: Target) -> Variant:
         from ..lowering.pipeline import compile_kernel
 
-        done = compile_kernel(specialize(self.module, self.name, facts), self.name, target)
+        with _compiling:
+            done = compile_kernel(specialize(self.module, self.name, facts), self.name, target)
+            log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
+            if folder := os.environ.get(DUMP_VARIABLE):
+                self._dump(Path(folder), facts, target, done.ptx, done.plan)
         return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program)
+
+    def _dump(self, folder: Path, facts: Facts, target: Target, ptx: str, plan: LaunchPlan) -> None:
+        from ..lowering.pipeline import STAGES
+
+        stem = f"{self.name}.{target.name}.{self._dumped}"
+        self._dumped += 1
+        texts = {f"{number}-{level}.mlir": self.ir(level, facts, target) for number, level in enumerate(STAGES)}
+        texts |= {"ptx": ptx, "plan.json": json.dumps(plan.to_json(), indent=2) + "\n", "facts.txt": f"{facts}\n"}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for ending, text in texts.items():
+                (folder / f"{stem}.{ending}").write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise TeselaError.at(None, f"{DUMP_VARIABLE}: cannot write to '{folder}': {error.strerror}") from None
 
     def ir(self, level: str, facts: Facts, target: Target) -> str:
         """The text of the module at a level of `lowering.pipeline.STAGES`. Raises TeselaError for an unknown level."""

@@ -16,7 +16,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import ArrayArg, LaunchPlan
@@ -42,9 +42,16 @@ MAX_SHAPES = 1024
 
 
 class Compiler(Protocol):
-    """Makes the variant of a kernel under some facts for a target. One that has IR also has `ir`, see `compile.ModuleCompiler`."""
+    """Makes the variant of a kernel under some facts for a target."""
 
     def __call__(self, facts: Facts, target: Target) -> Variant: ...
+
+
+@runtime_checkable
+class LevelPrinter(Protocol):
+    """A compiler that also gives a variant's text at a level of the pipeline."""
+
+    def ir(self, level: str, facts: Facts, target: Target) -> str: ...
 
 
 
@@ -68,9 +75,10 @@ class Kernel:
         self._variants: dict[tuple[Facts, str], Variant] = {}
         self._shapes: dict[tuple[Any, ...], _Shapes] = {}
         self._lock = threading.Lock()
-        self._array_positions = [i for i, arg in enumerate(contract.args) if isinstance(arg, ArrayArg)]
+        arrays = {i: arg for i, arg in enumerate(contract.args) if isinstance(arg, ArrayArg)}
+        self._array_positions = list(arrays)
         self._scalar_positions = [i for i, arg in enumerate(contract.args) if not isinstance(arg, ArrayArg)]
-        self._outputs = [i for i in self._array_positions if contract.args[i].access == "w"]
+        self._outputs = [i for i, arg in arrays.items() if arg.access == "w"]
         self._align_mask = max([ALIGNMENT, *contract.align.values()]) - 1
         self._shortcuts = Shortcuts(contract, self._align_mask)
 
@@ -152,7 +160,7 @@ class Kernel:
 
         Raises TeselaError for an unknown level, and for a kernel that was loaded without its module.
         """
-        if not hasattr(self._compiler, "ir"):
+        if not isinstance(self._compiler, LevelPrinter):
             raise self.contract.error("it was loaded as PTX text and has no other level")
         if facts is None:
             facts = self._shortcuts.latest.facts if self._shortcuts.latest is not None else usual_facts(self.contract)

@@ -11,6 +11,7 @@ in the array that it is a view of, so that a misaligned view stays one.
 from __future__ import annotations
 
 import ctypes
+import logging
 import struct
 import threading
 import time
@@ -20,13 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from ..dialects.diagnostics import Diagnostic, TeselaError
+from ..dialects.diagnostics import Diagnostic, TeselaError, render
 from ..dialects.launch_plan import ArrayArg, LaunchPlan, ScalarArg, TensorMap, TensorMapSpec
 from ..dialects.ptx_program import Program
 from . import driver
 from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
-from .assemble import Assembled, Resources, assemble, read_messages, read_resources
+from .assemble import PTX_FILE, Assembled, Resources, assemble, read_messages, read_resources
 from .specialize import ALIGNMENT, Facts
+
+log = logging.getLogger("tesela")
 
 SIMULATOR = -2
 """The simulator's number among device numbers; GPUs count from 0."""
@@ -87,13 +90,15 @@ class Variant:
         assembled = self.assembled(gpu.arch if target == gpu.arch or not gpu.arch.endswith("a") else gpu.arch[:-1])
         with self._lock:
             if gpu.ordinal not in self._functions:
-                module, log = driver.load_module(assembled.image, assembled.is_cubin)
-                if log:
-                    assembled.log = log
-                    assembled.messages = read_messages(log, self.ptx, self.strict)
-                    assembled.resources = read_resources(log)
+                module, said = driver.load_module(assembled.image, assembled.is_cubin)
+                if said:  # by the driver's compiler
+                    assembled.log = said
+                    assembled.messages = read_messages(said, self.ptx, self.strict)
+                    assembled.resources = read_resources(said)
                     if errors := [message for message in assembled.messages if message.severity == "error"]:
                         raise TeselaError(errors)
+                if assembled.messages:
+                    log.warning("%s", render(assembled.messages, {PTX_FILE: self.ptx}).rstrip())
                 self._functions[gpu.ordinal] = driver.get_function(module, self.plan.name, self.plan.shared_bytes)
             return self._functions[gpu.ordinal]
 
@@ -169,12 +174,13 @@ class Call:
             for offset, position, dtype in self._scalars:
                 pack_scalar(buffer, offset, dtype, values[position])
             for offset, position, make in self._maps:
-                key = (offset, values[position])
+                address = int(values[position])
+                key = (offset, address)
                 encoded = self._encoded.get(key)
                 if encoded is None:
                     if len(self._encoded) >= MAX_CACHED_MAPS:
                         self._encoded.clear()
-                    encoded = self._encoded[key] = driver.encode_tensor_map(make(int(values[position])))
+                    encoded = self._encoded[key] = driver.encode_tensor_map(make(address))
                 buffer[offset : offset + driver.TENSOR_MAP_BYTES] = encoded
             launcher = self._launcher
             if launcher is None:

@@ -160,8 +160,11 @@ def specialize(module: ModuleOp, name: str, facts: Facts) -> ModuleOp:
     for arg, stated in zip(kernel.names, kernel.arg_attrs.data):
         entries = dict(stated.data)
         found = aligned.get(arg)
-        # Where the fact is weaker than what is stated, the array is empty or runs backwards: the stated holds, but is of no use.
-        if found is not None and not (found == ALIGNMENT and "align" in entries):
+        if found is not None:
+            # Where the fact is weaker than what is stated, the array is empty or runs backwards: the stated holds, but is of no use.
+            before = entries.get("align")
+            if found == ALIGNMENT and isinstance(before, IntegerAttr):
+                found = max(found, before.value.data)
             entries["align"] = IntegerAttr(found, i64)
         if arg in facts.noalias:
             entries["noalias"] = UnitAttr()

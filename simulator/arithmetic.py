@@ -51,8 +51,10 @@ def pack(bits: NDArray[np.uint16], type: str) -> Array:
     return np.ascontiguousarray(bits).view(np.uint32)[..., 0] if type.endswith("x2") else bits
 
 
-def round_half(value: NDArray[np.float32], type: str) -> NDArray[np.uint16]:
-    """f32 to the bits of f16 or bf16, to nearest even."""
+def round_half(value: Array, type: str) -> NDArray[np.uint16]:
+    """f32 or f64 to the bits of f16 or bf16, to nearest even."""
+    if value.dtype == np.float64 and type.startswith("bf16"):
+        return encode(value, BF16).astype(np.uint16)
     return f32_to_bf16(value) if type.startswith("bf16") else f32_to_f16(value)
 
 
@@ -146,7 +148,11 @@ def binary(form: Form) -> Action:
     """div.approx and div.full give the correctly rounded quotient, which lies within their error bounds."""
     if is_integer(form.type):
         return integer_binary(form)
-    return _directed(form, 2) or float_operation(form, 2, _NEAREST[form.words[0]])
+    name = form.words[0]
+    if name == "mul" and form.type.startswith("bf16"):
+        # The one product that f32 may round: of bf16, below its smallest normal number.
+        return float_operation(form, 2, lambda a, b: a.astype(np.float64) * b)
+    return _directed(form, 2) or float_operation(form, 2, _NEAREST[name])
 
 
 @meaning("fma")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tesela.dialects.launch_plan import TensorMap
 from tesela.dialects.ptx_program import Program
-from tesela.dialects.ptx_text import read_program
+from tesela.dialects.ptx_text import print_program, read_program
 from tesela.simulator import Memory, RunResult, launch
 
 Array = NDArray[Any]
@@ -52,19 +56,99 @@ def kernel(body: str, params: Sequence[str] = ("x",), registers: str = "", attri
 """
 
 
+@dataclass
+class MapOf:
+    """A tensor map of a C-contiguous array as a kernel's argument; `dims` (innermost first) may be less than the array's extents."""
+
+    array: Array
+    box: tuple[int, ...]
+    dims: tuple[int, ...] | None = None
+    swizzle: int = 0
+    dtype: str = "bf16"
+    fill: str = "zero"
+    steps: tuple[int, ...] | None = None
+
+    def at(self, address: int) -> TensorMap:
+        """The map with the array at an address."""
+        array = self.array
+        dims, steps = self.dims or array.shape[::-1], self.steps or (1,) * array.ndim
+        return TensorMap(self.dtype, address, dims, array.strides[-2::-1], self.box, steps, self.swizzle, self.fill)
+
+
+DEVICE = "simulator"
+"""Where `run` runs; 'cuda' in the tests that check the simulator's definitions on a GPU."""
+
+
 def run(
     text: str | Program,
-    *arrays: Array,
+    *arrays: Array | MapOf,
     scalars: Sequence[Any] = (),
     grid: Sequence[int] = (1,),
     block: Sequence[int] = (32,),
     shared: int = 0,
     **options: Any,
 ) -> RunResult:
-    """Launches the only kernel of a program on arrays (mapped in place), then scalars."""
+    """Launches the only kernel of a program on arrays (mapped in place) and tensor maps, then scalars."""
+    if DEVICE == "cuda":
+        _run_on_gpu(text if isinstance(text, str) else print_program(text), arrays, scalars, grid, block, shared)
+        return RunResult()
     memory = Memory()
-    params = [memory.map_array(a) for a in arrays] + list(scalars)
+    params: list[Any] = [
+        a.at(memory.map_array(a.array)) if isinstance(a, MapOf) else memory.map_array(a) for a in arrays
+    ]
+    params += scalars
     return launch(text, grid=grid, block=block, params=params, memory=memory, shared_bytes=shared, **options)
+
+
+def _run_on_gpu(
+    text: str,
+    arrays: Sequence[Array | MapOf],
+    scalars: Sequence[Any],
+    grid: Sequence[int],
+    block: Sequence[int],
+    shared: int,
+) -> None:
+    """The same on a GPU: arrays are copied there and back. Blocks have one dimension."""
+    from tesela.runtime import driver
+    from tesela.runtime.assemble import assemble
+
+    gpu = driver.current_device()
+    entry = read_program(text).entries[0]
+    if 0 in grid:
+        return
+    with driver.activated(gpu):
+        module, _ = driver.load_module(assemble(text, gpu.arch, line_info=False).image, True)
+        held: list[tuple[Array, int]] = []
+        values: list[bytes] = []
+        for argument in arrays:
+            array = argument.array if isinstance(argument, MapOf) else argument
+            address = driver.allocate(max(256, array.nbytes))
+            driver.copy_to_device(address, array.ctypes.data, array.nbytes)
+            held.append((array, address))
+            value = (
+                driver.encode_tensor_map(argument.at(address))
+                if isinstance(argument, MapOf)
+                else struct.pack("<Q", address)
+            )
+            values.append(value)
+        for declared, scalar in zip(entry.params[len(arrays) :], scalars, strict=True):
+            size = {"b64": 8, "b32": 4, "b16": 2}[declared.type]
+            values.append((int(scalar) & ((1 << (8 * size)) - 1)).to_bytes(size, "little"))
+        buffer = ctypes.create_string_buffer(len(values) * 128 + 64)
+        base = -(-ctypes.addressof(buffer) // 64) * 64  # tensor maps are aligned to 64 bytes
+        pointers = (ctypes.c_void_p * len(values))(*(base + 128 * k for k in range(len(values))))
+        for k, value in enumerate(values):
+            ctypes.memmove(base + 128 * k, value, len(value))
+        function = driver.get_function(module, entry.name, shared)
+        x, y, z = (*grid, 1, 1)[:3]
+        status = driver.Launcher(function, (x, y, z), block[0], shared, ctypes.addressof(pointers)).status(0)
+        if status != 0:
+            raise driver.launch_failure(status)
+        driver.synchronize()
+        for array, address in held:
+            if array.flags.writeable and array.nbytes:
+                driver.copy_to_host(array.ctypes.data, address, array.nbytes)
+            driver.free(address)
 
 
 def evaluate(code: str, inputs: Sequence[Any], output: Any, registers: str = "", **options: Any) -> Array:
@@ -110,10 +194,6 @@ $END:
     return result.astype(bool) if output is bool else result
 
 
-def program(text: str) -> Program:
-    return read_program(text)
-
-
 FLOATS = np.array(
     [
         0.0,
@@ -152,7 +232,3 @@ def same_floats(got: Array, want: Array) -> bool:
     with np.errstate(invalid="ignore"):
         nan = np.isnan(got.astype(np.float64)) & np.isnan(want.astype(np.float64))
     return bool((bits | nan).all())
-
-
-def bits(values: Mapping[str, int] | Sequence[int], dtype: Any = np.uint32) -> Array:
-    return np.array(values, dtype)

@@ -3,12 +3,15 @@ wrong."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from ptx_programs import RandomKernel, run_flat, run_structured
 
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.parsing import parse_module, print_module
 from tesela.dialects.ptx import ForOp, InstOp, KernelOp, RegsAttr, WhileOp
+from tesela.dialects.ptx_text import print_program
 from tesela.dialects.verify import verify_module
 from tesela.lowering.assign_registers import _sequence, assign_registers
 from tesela.lowering.check_registers import check_registers
@@ -226,6 +229,23 @@ def test_constants_stay_immediates_where_they_can() -> None:
     """)
     with_registers = [c.value.value.data for c in op.walk() if c.name == "ptx.constant" and "regs" in c.attributes]
     assert with_registers == [6]
+
+
+def test_a_constant_worked_on_in_place_is_an_immediate_elsewhere() -> None:
+    """Its register may be taken over by a result, since uses as an immediate are no uses of the register."""
+    op = assigned(f"""
+      %c = ptx.constant 3 : !ptx.reg<b32>
+      %d = ptx.concat %c : (!ptx.reg<b32>) -> !ptx.reg<b32>
+      %l = ptx.inst "ld.global.b32" %out if %p else %d : (!ptx.reg<b64>, !ptx.reg<pred>, !ptx.reg<b32>) -> !ptx.reg<b32>
+      %r = ptx.for %i = %zero to %c step %c : !ptx.reg<b32> carried(%a = %l : !ptx.reg<b32>) {{
+        %b = ptx.inst {ADD.format("%a", "%i")}
+        ptx.yield %b : !ptx.reg<b32>
+      }}
+      {STORE.format("%r", "")}
+    """)
+    text = print_program(emit(op.parent_op()))
+    assert "ld.global.b32" in text
+    assert re.search(r"setp.lt.s32 %p\d+, %r\d+, 3;", text), text
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,4 +1,4 @@
-"""Error bounds: what any machine that follows docs/numbers.md may answer lies inside, and what is determined stays determined."""
+"""Error bounds: what any machine that follows the rules may answer lies inside; the rest stays exact."""
 
 from __future__ import annotations
 
@@ -185,6 +185,16 @@ def test_what_no_order_changes_is_exact(op, kind, values):
     result = "i32" if op == "argmin" else kind
     line = f"%r = tile.reduce {op} %a axis 0 : tensor<{len(x)}x{kind}> -> {result}"
     assert not isinstance(meaning_of(line, {"a": f"tensor<{len(x)}x{kind}>"})(x), Interval)
+
+
+def test_the_zero_of_a_sum_has_either_sign():
+    x = np.array([1, -1, -0.0], np.float32)
+    image = meaning_of("%r = tile.reduce sum %a axis 0 : tensor<3xf32> -> f32", {"a": "tensor<3xf32>"})(x)
+    assert isinstance(image, Interval) and np.signbit(image.low) and not np.signbit(image.high)
+    inverse = meaning_of("%r = math.rsqrt %a : f32", {"a": "f32"})(image)
+    assert is_anything(inverse)
+    same = meaning_of("%r = tile.cmp oeq %a, %b : f32 -> i1", {"a": "f32", "b": "f32"})(image, np.zeros((), np.float32))
+    assert not isinstance(same, Interval) and bool(same)
 
 
 def test_a_dot_of_small_integers_is_exact_and_one_of_fractions_is_not():

@@ -11,11 +11,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tesela.dialects.diagnostics import TeselaError
+from tesela.dialects.diagnostics import Diagnostic, TeselaError
 from tesela.dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, ScalarArg, TensorMap, TensorMapSpec
 from tesela.dialects.target import get_target
-from tesela.runtime import driver
+from tesela.runtime import driver, launch
 from tesela.runtime.arrays import view
+from tesela.runtime.assemble import Assembled, Assembler
 from tesela.runtime.contract import Contract
 from tesela.runtime.kernel import Kernel
 from tesela.runtime.launch import Call, Staging, Variant, pack_scalar
@@ -386,3 +387,14 @@ def test_targets_of_devices():
     assert text(lambda: device(7, 5).target) == (
         "error: GPU has compute capability 7.5, but 8.0 or newer is required\n  hint: device='sim' runs without a GPU"
     )
+
+
+def test_what_the_assembler_warns_of_is_logged_once(caplog, monkeypatch):
+    warning = Diagnostic("warning", "ptxas C7510: serialised")
+    monkeypatch.setattr(launch, "assemble", lambda *args, **kwargs: Assembled(b"", True, Assembler("path"), "", [warning]))
+    monkeypatch.setattr(driver, "load_module", lambda image, is_cubin: (None, ""))
+    monkeypatch.setattr(driver, "get_function", lambda module, name, shared_bytes: name)
+    variant = Variant(Facts(), SCALE, SCALE_PTX)
+    device = driver.Device(0, "GPU", (8, 0), None)
+    assert variant.function(device) == variant.function(device) == "scale"
+    assert [record.getMessage() for record in caplog.records] == ["warning: ptxas C7510: serialised"]

@@ -164,6 +164,14 @@ def test_cast_ties_and_saturation(target: str) -> None:
         check(text, {"x": x, "out": values(target, (N,), 3)})
 
 
+@pytest.mark.parametrize("source", (*FLOATS, *INTEGERS))
+@pytest.mark.parametrize("target", FLOATS)
+def test_saturating_cast(source: str, target: str) -> None:
+    """Infinities saturate too, also where the target is wider or the same, and integers past f16's largest number."""
+    text = program(f"%r = tile.cast saturate %x_t : tensor<{N}x{source}> -> tensor<{N}x{target}>", {"x": source}, target)
+    check(text, {"x": values(source, (N,), 1), "out": values(target, (N,), 3)})
+
+
 @pytest.mark.parametrize("source", ("i32", "i64"))
 @pytest.mark.parametrize("target", ("f16", "bf16", "f32"))
 def test_large_integers_round_once(source: str, target: str) -> None:

@@ -8,11 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from simulator_harness import kernel, run
+from simulator_harness import MapOf, kernel, run
 
 from tesela.dialects.diagnostics import TeselaError
-from tesela.dialects.launch_plan import TensorMap
-from tesela.simulator import Memory, launch
 
 POLICIES = [{"policy": "latest"}, {"policy": "earliest"}, {"seed": 0}, {"seed": 1}]
 WAIT = "$W{n}: mbarrier.try_wait.parity.shared::cta.b64 %p7, [{bar}], {parity}; @!%p7 bra $W{n};"
@@ -192,7 +190,7 @@ def test_a_ring_of_buffers(trips: int, options: dict[str, Any]) -> None:
 def test_bulk_copies_there_and_back(options: dict[str, Any]) -> None:
     text = kernel(
         ONE_THREAD
-        + f"""mbarrier.init.shared::cta.b64 [%s], 1; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], 64;
+        + f"""mbarrier.init.shared::cta.b64 [%s], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], 64;
         cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s+16], [%y], 64, [%s]; {wait("%s", 0)}
         cp.async.bulk.global.shared::cta.bulk_group [%x], [%s+32], 48;
         cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%x+48], [%s+16], 16;
@@ -245,24 +243,10 @@ def test_operations_left_at_the_end_complete() -> None:
 # Tensor copies
 
 
-def tensor_map(memory: Memory, array: Any, box: tuple[int, ...], dims: tuple[int, ...] | None = None, swizzle: int = 0, dtype: str = "bf16", fill: str = "zero", steps: tuple[int, ...] | None = None) -> TensorMap:  # fmt: skip
-    """A map of a C-contiguous array; `dims` (innermost first) may be less than the array's extents."""
-    return TensorMap(
-        dtype,
-        memory.map_array(array),
-        dims or array.shape[::-1],
-        array.strides[-2::-1],
-        box,
-        steps or (1,) * array.ndim,
-        swizzle,
-        fill,
-    )
-
-
 def load_kernel(rank: int, nbytes: int) -> str:
     coords = ", ".join(f"%c{k}" for k in range(rank))
     return kernel(
-        f"""{ONE_THREAD} mbarrier.init.shared::cta.b64 [%s], 1; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], {nbytes};
+        f"""{ONE_THREAD} mbarrier.init.shared::cta.b64 [%s], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], {nbytes};
         cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%s+1024], [%m, {{{coords}}}], [%s]; {wait("%s", 0)}
         cp.async.bulk.global.shared::cta.bulk_group [%x], [%s+1024], {nbytes}; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
         $END:""",
@@ -274,19 +258,12 @@ def load_box(
     array: Any, coords: tuple[int, ...], box: tuple[int, ...], options: dict[str, Any] | None = None, **kind: Any
 ) -> Any:
     """The bytes of a box in shared memory, as uint16."""
-    memory = Memory()
-    t = tensor_map(memory, array, box, **kind)
-    shape = [box[0], *(-(-b // e) for b, e in zip(box[1:], t.element_strides[1:]))]
+    source = MapOf(array, box, **kind)
+    steps = source.steps or (1,) * len(box)
+    shape = [box[0], *(-(-b // e) for b, e in zip(box[1:], steps[1:]))]
     nbytes = int(np.prod(shape)) * array.dtype.itemsize
     out = np.zeros(nbytes // 2, np.uint16)
-    launch(
-        load_kernel(len(box), nbytes),
-        block=(32,),
-        params=[memory.map_array(out), t, *coords],
-        memory=memory,
-        shared_bytes=1024 + nbytes,
-        **(options or {}),
-    )
+    run(load_kernel(len(box), nbytes), out, source, scalars=coords, shared=1024 + nbytes, **(options or {}))
     return out
 
 
@@ -363,16 +340,14 @@ def store_box(
     coords_text = ", ".join(f"%c{k}" for k in range(rank))
     nbytes = count * array.dtype.itemsize
     text = kernel(
-        f"""{ONE_THREAD} mbarrier.init.shared::cta.b64 [%s], 1; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], {nbytes};
+        f"""{ONE_THREAD} mbarrier.init.shared::cta.b64 [%s], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], {nbytes};
         cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s+1024], [%x], {nbytes}, [%s]; {wait("%s", 0)}
         {opcode} [%m, {{{coords_text}}}], [%s+1024]; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
         $END:""",
         ("x", "m:map", *(f"c{k}:b32" for k in range(rank))),
     )
-    memory = Memory()
     source = np.arange(1000, 1000 + count).astype(array.dtype)
-    params = [memory.map_array(source), tensor_map(memory, array, box, **kind), *coords]
-    launch(text, block=(32,), params=params, memory=memory, shared_bytes=1024 + nbytes, **(options or {}))
+    run(text, source, MapOf(array, box, **kind), scalars=coords, shared=1024 + nbytes, **(options or {}))
 
 
 @pytest.mark.parametrize("options", POLICIES)
@@ -424,29 +399,14 @@ def test_illegal_boxes_are_faults() -> None:
 
 
 def run_misplaced(array: Any) -> None:
-    memory = Memory()
     text = load_kernel(2, 16).replace("[%s+1024], [%m", "[%s+1040], [%m")
-    launch(
-        text,
-        block=(32,),
-        params=[memory.map_array(np.zeros(8, np.uint16)), tensor_map(memory, array, (8, 1)), 0, 0],
-        memory=memory,
-        shared_bytes=2048,
-    )
+    run(text, np.zeros(8, np.uint16), MapOf(array, (8, 1)), scalars=(0, 0), shared=2048)
 
 
 def test_wrong_byte_counts_hang() -> None:
-    array = np.zeros((8, 32), np.uint16)
-    memory = Memory()
     text = load_kernel(2, 32)  # the box has 16 bytes
     with pytest.raises(TeselaError, match="0 of 1 arrivals are missing and 16 bytes outstanding"):
-        launch(
-            text,
-            block=(32,),
-            params=[memory.map_array(np.zeros(16, np.uint16)), tensor_map(memory, array, (8, 1)), 0, 0],
-            memory=memory,
-            shared_bytes=2048,
-        )
+        run(text, np.zeros(16, np.uint16), MapOf(np.zeros((8, 32), np.uint16), (8, 1)), scalars=(0, 0), shared=2048)
 
 
 def test_maps_are_edited_in_the_kernel() -> None:
@@ -460,26 +420,15 @@ def test_maps_are_edited_in_the_kernel() -> None:
         $FILLED: bar.warp.sync 0xffffffff;
         tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%z], [%s], 128;
         fence.proxy.tensormap::generic.acquire.gpu [%z], 128; @!%p0 bra $END;
-        mbarrier.init.shared::cta.b64 [%s+512], 1; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s+512], 64; mov.b32 %r5, 0;
+        mbarrier.init.shared::cta.b64 [%s+512], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s+512], 64; mov.b32 %r5, 0;
         cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%s+1024], [%z, {{%r5, %r5}}], [%s+512]; {wait("%s+512", 0)}
         cp.async.bulk.global.shared::cta.bulk_group [%x], [%s+1024], 64; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
         $END:""",
         ("x", "y", "z", "m:map"),
     )
-    memory = Memory()
-    out, other, slot = (
-        np.zeros((4, 8), np.uint16),
-        np.arange(128, dtype=np.uint16).reshape(4, 32),
-        np.zeros(128, np.uint8),
-    )
-    t = tensor_map(memory, np.zeros((9, 16), np.uint16), (8, 4))
-    launch(
-        text,
-        block=(32,),
-        params=[memory.map_array(out), memory.map_array(other), memory.map_array(slot), t],
-        memory=memory,
-        shared_bytes=2048,
-    )
+    out, other = np.zeros((4, 8), np.uint16), np.arange(128, dtype=np.uint16).reshape(4, 32)
+    slot = np.zeros(128, np.uint8)
+    run(text, out, other, slot, MapOf(np.zeros((9, 16), np.uint16), (8, 4)), shared=2048)
     want = other[:, :8].copy()
     want[3] = 0  # the new extent is 3
     assert np.array_equal(out, want) and slot.any()
@@ -539,18 +488,9 @@ def test_multicast_writes_and_signals_every_block(options: dict[str, Any]) -> No
         ("x", "m:map"),
         attributes=CLUSTER,
     )
-    memory = Memory()
     array = np.arange(6 * 24, dtype=np.uint16).reshape(6, 24)
     out = np.zeros((2, 2, 32), np.uint16)
-    launch(
-        text,
-        grid=(2,),
-        block=(32,),
-        params=[memory.map_array(out), tensor_map(memory, array, (8, 4))],
-        memory=memory,
-        shared_bytes=4096,
-        **options,
-    )
+    run(text, out, MapOf(array, (8, 4)), grid=(2,), shared=4096, **options)
     for rank in range(2):
         assert np.array_equal(out[rank, 0].reshape(4, 8), array[1:5, 8:16])
         assert out[rank, 1, :8].tolist() == array[1, 8:16].tolist()
@@ -582,12 +522,6 @@ def test_hints_do_nothing() -> None:
         mov.b32 %r2, 0; cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%m, {%r2, %r2}]; fence.proxy.async; fence.acq_rel.gpu; membar.gl; nanosleep.u32 20; griddepcontrol.launch_dependents; mov.b32 %r1, 4; st.global.b32 [%x], %r1;""",
         ("x", "m:map"),
     )
-    memory = Memory()
     out = np.zeros(1, np.uint32)
-    launch(
-        text,
-        block=(128,),
-        params=[memory.map_array(out), tensor_map(memory, np.zeros((4, 8), np.uint16), (8, 1))],
-        memory=memory,
-    )
+    run(text, out, MapOf(np.zeros((4, 8), np.uint16), (8, 1)), block=(128,))
     assert out[0] == 4

@@ -401,8 +401,8 @@ def test_lanes_arrive_one_by_one_at_an_unaligned_barrier() -> None:
     """barrier.sync in two branches of one warp; barrier.arrive by the other warp; then exit instead of ret."""
     out = per_thread(
         """setp.ge.u32 %p1, %t, 32; @%p1 bra $OTHER; setp.lt.u32 %p0, %t, 7; @%p0 bra $LOW;
-        st.shared.b32 [%s], %t; barrier.sync 3, 64; ld.shared.b32 %r0, [%s+4]; bra $END;
-        $LOW: st.shared.b32 [%s+4], %t; barrier.sync 3, 64; ld.shared.b32 %r0, [%s]; bra $END;
+        st.shared.b32 [%s], 31; barrier.sync 3, 64; ld.shared.b32 %r0, [%s+4]; bra $END;
+        $LOW: st.shared.b32 [%s+4], 6; barrier.sync 3, 64; ld.shared.b32 %r0, [%s]; bra $END;
         $OTHER: barrier.arrive 3, 64; exit; $END:""",
         threads=64,
         shared=16,
@@ -511,7 +511,7 @@ def located(body: str, params: tuple[str, ...] = ("x",)) -> str:
             "store of 4 bytes out of bounds at shared address 0x410: the kernel's shared memory is 0x400 to 0x410 (16 bytes)",
         ),
         ("ld.shared.v2.b32 {{%r0, %r1}}, [%s+4];", "misaligned load of 8 bytes at shared address 0x404"),
-        ("ld.shared.b32 %r0, [0];", "load of 4 bytes out of bounds at shared address 0x0"),
+        ("ld.shared.b32 %r0, [%r31];", "load of 4 bytes out of bounds at shared address 0x0"),
         ("atom.global.add.u32 %r0, [%d1], %r0;", "atomic operation of 4 bytes out of bounds"),
         ("trap;", "trap"),
     ],

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tesela.dialects.layout import SharedLayout, TVLayout
 from tesela.lowering.tile_to_ptx.dots import descriptor_form
 from tesela.passes.dot_rules import DotShape, mma_choice, wgmma_choice

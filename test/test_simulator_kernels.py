@@ -10,10 +10,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from simulator_harness import run
+from simulator_harness import MapOf, run
 
 from tesela.dialects.diagnostics import TeselaError
-from tesela.dialects.launch_plan import TensorMap
 from tesela.dialects.ptx_isa import TABLE, Operand
 from tesela.dialects.ptx_program import (
     Addr,
@@ -34,7 +33,6 @@ from tesela.dialects.ptx_program import (
     Vec,
 )
 from tesela.dialects.ptx_text import print_program, read_program
-from tesela.simulator import Memory, launch
 from tesela.simulator.decode import MEANINGS, Code, find_meaning
 
 PTX = Path(__file__).parent / "ptx"
@@ -70,17 +68,10 @@ def test_gemm_wgmma(m: int, n: int, k: int, options: dict[str, Any]) -> None:
     rng = np.random.default_rng(k)
     a, b = (rng.standard_normal((rows, k)).astype(ml_dtypes.bfloat16) for rows in (m, n))
     c = np.full((m, n), np.nan, np.float32)
-    memory = Memory()
-    maps = [TensorMap("bf16", memory.map_array(x), (k, len(x)), (2 * k,), (64, 64), (1, 1), 128) for x in (a, b)]
-    launch(
-        read_program(print_program(read_program(source("gemm_wgmma")))),
-        grid=(-(-m // 64), -(-n // 64)),
-        block=(160,),
-        params=[*maps, memory.map_array(c), m, n, k],
-        memory=memory,
-        shared_bytes=32800,
-        **options,
-    )
+    program = read_program(print_program(read_program(source("gemm_wgmma"))))
+    maps = [MapOf(x, (64, 64), swizzle=128) for x in (a, b)]
+    grid = (-(-m // 64), -(-n // 64))
+    run(program, *maps, c, scalars=[m, n, k], grid=grid, block=(160,), shared=32800, **options)
     want = a.astype(np.float64) @ b.astype(np.float64).T
     assert np.abs(c - want).max() < 1e-5 * np.sqrt(k) * 4
 
@@ -137,12 +128,9 @@ def fails(name: str, text: str, options: dict[str, Any]) -> bool:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((rows, k)).astype(ml_dtypes.bfloat16 if tma else np.float16) for rows in (m, n))
     c = np.zeros((m, n), np.float32)
-    memory = Memory()
-    params: list[Any] = [memory.map_array(a), memory.map_array(b), memory.map_array(c), m, n, k]
-    if tma:
-        params[:2] = [TensorMap("bf16", p, (k, r), (2 * k,), (64, 64), (1, 1), 128) for p, r in zip(params, (m, n))]
+    inputs = [MapOf(x, (64, 64), swizzle=128) if tma else x for x in (a, b)]
     try:
-        launch(text, block=(160 if tma else 128,), params=params, memory=memory, shared_bytes=32800, **options)
+        run(text, *inputs, c, scalars=[m, n, k], block=(160 if tma else 128,), shared=32800, **options)
     except TeselaError:
         return True
     return bool(np.abs(c - a.astype(np.float64) @ b.astype(np.float64).T).max() > 0.1)

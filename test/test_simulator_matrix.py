@@ -10,7 +10,6 @@ import pytest
 from simulator_harness import kernel, run
 
 from tesela.dialects.diagnostics import TeselaError
-from tesela.simulator import Memory, launch
 
 TYPES: dict[str, Any] = {
     "bf16": ml_dtypes.bfloat16,
@@ -249,18 +248,11 @@ def run_wgmma(
         at += padded
     image = np.concatenate(pieces)
     accumulators = np.ascontiguousarray(d)
-    memory = Memory()
     given = np.zeros((128, 4), np.uint32) if fragments is None else np.ascontiguousarray(fragments)
     operands = ("%da" if fragments is None else "{%a0, %a1, %a2, %a3}") + f", %db, {tail}"
     text = wgmma_kernel(opcode, registers, operands, 0 if fragments is None else 4)
-    params = [
-        memory.map_array(accumulators),
-        memory.map_array(image),
-        memory.map_array(given),
-        len(image),
-        *descriptors,
-    ]
-    launch(text, block=(128,), params=params, memory=memory, shared_bytes=200016, **options)
+    scalars = [len(image), *descriptors]
+    run(text, accumulators, image, given, scalars=scalars, block=(128,), shared=200016, **options)
     return accumulators
 
 
@@ -397,10 +389,9 @@ def test_descriptors_are_read_when_it_is_issued() -> None:
 )
 def test_bad_descriptors(da: int, message: str) -> None:
     text = wgmma_kernel("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16", 4, "%da, %db, 0, 1, 1, 0, 0")
-    memory = Memory()
-    buffers = [memory.map_array(np.zeros(4096, np.uint8)) for _ in range(3)]
+    buffers = [np.zeros(4096, np.uint8) for _ in range(3)]
     with pytest.raises(TeselaError, match=message):
-        launch(text, block=(128,), params=[*buffers, 4096, da, 0x40], memory=memory, shared_bytes=200016)
+        run(text, *buffers, scalars=[4096, da, 0x40], block=(128,), shared=200016)
 
 
 def test_half_a_warpgroup_is_a_deadlock() -> None:

@@ -136,6 +136,13 @@ def test_fma_at_ties_in_bulk() -> None:
         assert np.array_equal(got, np.array(want, np.float32))
 
 
+def test_fma_of_operands_of_different_shapes() -> None:
+    """A product of constants may be one number for all lanes while the sum is not."""
+    one, many = np.zeros(1, np.float32), np.zeros(3, np.float32)
+    assert numbers.fma32(one, one, many).tolist() == [0, 0, 0]
+    assert numbers.fma32(many, one, one).tolist() == [0, 0, 0]
+
+
 def test_fma_special_values() -> None:
     a, b, c = np.array([[np.inf, np.inf, 0, -1, 3e38], [1, 0, np.inf, 0, 3e38], [-np.inf, 1, 1, 0, 0]], np.float32)
     got = numbers.fma32(a, b, c)

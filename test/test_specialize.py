@@ -12,6 +12,7 @@ from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.launch_plan import ArrayArg, ScalarArg
 from tesela.dialects.parsing import parse_module, print_module
 from tesela.dialects.verify import verify_module
+from tesela.lowering.pipeline import STAGES
 from tesela.runtime.arrays import view
 from tesela.runtime.compile import compile
 from tesela.runtime.contract import overlapping
@@ -141,6 +142,12 @@ def test_specialize_states_the_facts_and_keeps_what_is_stated():
     assert print_module(parse_module(print_module(made))) == print_module(made)
 
 
+@pytest.mark.parametrize(("stated", "found", "result"), [(8, 16, 16), (32, 16, 32), (16, 8, 8), (4, 8, 8)])
+def test_alignments_combine(stated, found, result):
+    made = specialize(parse_module(SCALE.replace("align = 32", f"align = {stated}")), "scale", Facts((("x", found),)))
+    assert contract_of(kernels_of(made)["scale"]).align == {"x": result}
+
+
 def test_divisors_combine():
     made = specialize(parse_module(SCALE.replace("divisible 4", "divisible 6")), "scale", Facts(divisors=(("N", 4),)))
     assert contract_of(kernels_of(made)["scale"]).divisors == {"N": 12}
@@ -196,3 +203,19 @@ def test_programs_that_do_not_verify_are_rejected_with_their_lines():
     text = (EXAMPLES / "add.mlir").read_text().replace("tensor<1024xf32>\n  tile.store", "tensor<512xf32>\n  tile.store")
     with pytest.raises(TeselaError, match=r"add\.mlir:\d+:\d+: error"):
         compile(text, filename="add.mlir")
+
+
+def test_dumps_of_every_level(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESELA_DUMP", str(tmp_path / "dump"))
+    kernel = compile(EXAMPLES / "add.mlir", "sm_80")
+    kernel.variant()
+    kernel.variant(facts=Facts())
+    levels = [f"{number}-{level}.mlir" for number, level in enumerate(STAGES)]
+    endings = (*levels, "ptx", "plan.json", "facts.txt")
+    assert {path.name for path in (tmp_path / "dump").iterdir()} == {f"add.sm_80.{n}.{ending}" for n in (0, 1) for ending in endings}
+    text = (tmp_path / "dump" / f"add.sm_80.1.{levels[-1]}").read_text()
+    assert print_module(parse_module(text)) == text
+    assert (tmp_path / "dump" / "add.sm_80.1.facts.txt").read_text() == "nothing assumed\n"
+    monkeypatch.setenv("TESELA_DUMP", "/proc/no/such")
+    with pytest.raises(TeselaError, match="TESELA_DUMP: cannot write to '/proc/no/such'"):
+        compile(EXAMPLES / "add.mlir", "sm_80").variant()

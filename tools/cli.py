@@ -26,6 +26,7 @@ COMMANDS: dict[str, Command] = {
     "compile": Command("tesela.tools.compile_cmd", "compile a program to one of its levels, PTX or a cubin"),
     "run": Command("tesela.tools.run_cmd", "run a program on arrays from .npy files, on a GPU or in the simulator"),
     "check": Command("tesela.tools.check_cmd", "run a program at every level of the compiler and compare"),
+    "fuzz": Command("tesela.tools.fuzz_cmd", "run random programs through the compiler and compare with the interpreter"),
     "passes": Command("tesela.tools.passes_cmd", "list the passes, or say what one does"),
 }
 

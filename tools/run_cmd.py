@@ -114,7 +114,7 @@ def _spelled_plan(arguments: argparse.Namespace, ptx: str, arrays: dict[str, Any
         )
     entries = re.findall(r"\.entry\s+([\w$]+)", ptx)
     name = arguments.kernel or (entries[0] if len(entries) == 1 else None)
-    if name not in entries:
+    if name is None or name not in entries:
         raise TeselaError.at(None, f"{arguments.file} has the kernels {', '.join(entries) or '(none)'}", "name one with --kernel")
     args: list[ArrayArg | ScalarArg] = []
     params: list[Param] = []

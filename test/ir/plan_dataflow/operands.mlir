@@ -71,3 +71,21 @@ tile.kernel @order(%X: memref<?x?xf16, strided<[?, 1]>> [N, N], %Y: memref<?x?xf
   tile.store %k, %X[%c0, %c0] : tensor<64x64xf16>, memref<?x?xf16, strided<[?, 1]>>
   tile.store %e, %O[%c0, %c0] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
 }
+
+// A transpose that nobody uses goes with the load that only a dot reads.
+// CHECK-LABEL: tile.kernel @dead_transpose
+// CHECK-NOT: tile.transpose
+// CHECK-NOT: tile.load %b
+// CHECK: async.put {{.*}}, %b
+tile.kernel @dead_transpose(%b: memref<?x?xf16, strided<[?, 1]>> [K, N], %c: memref<?x?xf32, strided<[?, 1]>> [M, N]) grid(%i = 1) {
+  %c0 = arith.constant 0 : index
+  %one = arith.constant 1.0 : f16
+  %f0 = arith.constant 0.0 : f32
+  %a = tile.full %one : f16 -> tensor<64x16xf16>
+  %acc = tile.full %f0 : f32 -> tensor<64x16xf32>
+  %w = tile.load %b[%c0, %c0] : memref<?x?xf16, strided<[?, 1]>> -> tensor<16x16xf16>
+  %t = tile.transpose %w [1, 0] : tensor<16x16xf16> -> tensor<16x16xf16>
+  %u = tile.transpose %t [1, 0] : tensor<16x16xf16> -> tensor<16x16xf16>
+  %d = tile.dot %a, %t, %acc : tensor<64x16xf16>, tensor<16x16xf16> -> tensor<64x16xf32>
+  tile.store %d, %c[%c0, %c0] : tensor<64x16xf32>, memref<?x?xf32, strided<[?, 1]>>
+}
