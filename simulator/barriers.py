@@ -353,6 +353,14 @@ class MBarriers:
         """Whether the phase of `parity` has completed."""
         return ((self.read(flat) >> _PARITY_SHIFT) & 1) != parity.astype(np.int64)
 
+    def state(self, flat: int) -> tuple[int, int, int] | None:
+        """(arrivals pending, arrivals expected, bytes outstanding) of an mbarrier; None where there is none any more."""
+        word = int(self._words[flat >> 3])
+        if not word & _VALID:
+            return None
+        tx = ((word >> _TX_SHIFT) & (2 * _TX_BIAS - 1)) - _TX_BIAS
+        return word & _COUNT_MASK, (word >> _COUNT_BITS) & _COUNT_MASK, tx
+
     def describe(self, entry: Parked) -> Iterator[tuple[str, NDArray[np.intp], str]]:
         """Per barrier that threads are parked at: what they wait for, the threads, and which kind of fault it would be."""
         stride = self.machine.shared.stride

@@ -18,8 +18,9 @@ What a thread itself has done it knows without a row, so own columns are written
 several columns for a thread, for what is known of it in different ways (`docs/memory-order.md` has the rules):
 
     G  all its generic accesses             F  those of them that its own proxy fence has made visible to the async proxy
-    R  its reads only                       I  its mbarrier initialisations that a fence has published
+    R  its reads only                       E  the same for global memory
     C  its cp.async that are complete       D  those of them that its proxy fence has covered since
+    I  its mbarrier initialisations that a fence has published
 
 A warp whose lanes stand on one row and meet (`bar.warp.sync`) is only noted with the time; the lanes' columns are written when one of
 them publishes. So shuffles cost next to nothing.
@@ -41,7 +42,7 @@ Times = NDArray[np.int32]
 Threads = NDArray[np.intp]
 
 FOREVER = np.iinfo(np.int32).max
-SEGMENTS = ("G", "F", "R", "I", "C", "D")
+SEGMENTS = ("G", "F", "E", "R", "I", "C", "D")
 DYNAMIC = 16
 """Columns for agents that are not threads, to begin with."""
 
@@ -67,7 +68,7 @@ class Clocks:
     """The knowledge of all threads of a machine. `time`: the counter, shared by the machines of a launch; `groups`: how many groups an owner may have
     pending at a wait."""
 
-    def __init__(self, machine: Machine, groups: int):
+    def __init__(self, machine: Machine, groups: int, now: int):
         self.machine = machine
         self.width = machine.block_stride * machine.cluster_size
         self.clusters = machine.thread_count // self.width
@@ -80,7 +81,7 @@ class Clocks:
         self.least = np.zeros(len(self.rows), np.int32)
         """Per row: the time up to which every generic access of the cluster is known."""
         self.used = 1
-        self.now = 1
+        self.now = now
         # Lanes that will never run hold nobody back.
         padding = np.nonzero(~machine.alive[: self.width])[0]
         self.padding = np.concatenate([padding + base for base in self.at.values()]) if len(padding) else padding
@@ -98,6 +99,8 @@ class Clocks:
         self.copy_commits = np.zeros((self.groups, count), np.int32)
         self.agents = Agents(2 * count)
         self.commits: dict[tuple[str, int], list[int]] = {}
+        self.teachers: set[int] = set()
+        """Warps of which a lane knows of bulk copies what others may learn when they meet."""
 
     # Time and agents
 
@@ -130,6 +133,20 @@ class Clocks:
         """The column of an agent that is not a thread."""
         return self.fixed + int(self.agents.ordinal[agent - self.agents.first])
 
+    def kind(self, agent: int) -> str:
+        """What kind an agent is: 'thread', 'cp.async', or one of Agents.kinds."""
+        if agent < self.machine.thread_count:
+            return "thread"
+        return "cp.async" if agent < self.agents.first else self.agents.kinds[agent - self.agents.first]
+
+    def complete(self, kind: str, key: int, time: int) -> None:
+        """The owner of an agent learns that its operations up to a time are complete."""
+        k = self.agents.index.get((kind, key))
+        if k is not None:
+            self.agents.done[k] = max(self.agents.done[k], time)
+            if kind != WGMMA:
+                self.teachers.add(key // WARP)
+
     # Rows
 
     def _new_rows(self, values: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -161,7 +178,6 @@ class Clocks:
         do from now on is later than what the row holds."""
         rows = np.unique(self.row_of[threads])
         row = self.rows[rows[0]].copy() if len(rows) == 1 else self.rows[rows].max(0)
-        at = self.at
         warps = np.unique(threads // WARP)
         met = self.met[warps]
         if met.any() and len(threads) != WARP * len(warps):
@@ -179,7 +195,6 @@ class Clocks:
                     row[column] = max(row[column], a.done[k])
         if tell:
             self.released[warps] = time
-        del at
         return row
 
     def _own(self, row: NDArray[np.int32], threads: Threads, time: Any) -> None:
@@ -189,6 +204,7 @@ class Clocks:
             ("G", time),
             ("R", time),
             ("F", self.fenced[threads]),
+            ("E", self.fenced_global[threads]),
             ("I", self.init_fenced[threads]),
             ("C", self.copied[threads]),
             ("D", self.copied_fenced[threads]),
@@ -225,6 +241,7 @@ class Clocks:
             "G": np.int32(time),
             "R": np.int32(time),
             "F": self.fenced[threads],
+            "E": self.fenced_global[threads],
             "I": self.init_fenced[threads],
             "C": self.copied[threads],
             "D": self.copied_fenced[threads],
@@ -256,8 +273,9 @@ class Clocks:
         if len(threads) % WARP == 0 and threads[0] % WARP == 0:
             grid = threads.reshape(-1, WARP)
             rows = self.row_of[grid]
-            if (grid[:, -1] - grid[:, 0] == WARP - 1).all() and (rows == rows[:, :1]).all():
-                warps = grid[:, 0] // WARP
+            warps = grid[:, 0] // WARP
+            plain = not self.teachers or self.teachers.isdisjoint(warps.tolist())
+            if plain and (grid[:, -1] - grid[:, 0] == WARP - 1).all() and (rows == rows[:, :1]).all():
                 self.met[warps] = time
                 self.released[warps] = time
                 return

@@ -156,14 +156,18 @@ class BulkOperation(Operation):
         self.reads: list[Callable[[], Array]] = []
         self.writes: list[Callable[[Array], None]] = []
         self._held: dict[int, Array] = {}
+        self.piece = 0
+        """The piece at work."""
 
     def capture(self, pieces: NDArray[np.intp]) -> None:
         for k in pieces.tolist():
             if k not in self._held:
+                self.piece = k
                 self._held[k] = self.reads[k]().copy()
 
     def execute(self, pieces: NDArray[np.intp]) -> None:
         for k in pieces.tolist():
+            self.piece = k
             data = self._held.pop(k, None)
             self.writes[k](self.reads[k]() if data is None else data)
 
