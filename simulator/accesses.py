@@ -64,7 +64,7 @@ class Accesses:
             if int(base.min()) < 0 or int(base.max()) + size > shadow.count * granule:
                 return  # out of bounds, which the machine is about to say
         per = size // granule
-        if not per:
+        if not per and isinstance(op, ThreadCopy):
             return  # a part of a granule: the tail of a cp.async
         granules = (base // granule).astype(np.intp)
         if per > 1:

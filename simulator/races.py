@@ -99,6 +99,8 @@ class Judge(Observer):
         self.accesses = Accesses(machine, clocks, self.findings, shared, self._everywhere, self._base, self.strict)
         self.registers = RegisterWatch(machine, self.findings.registers)
         self._exit_rows: dict[int, Array] = {}
+        ending = ("cp.async.bulk", "cp.reduce", "st.async", "setmaxnreg")
+        self._ends_matter = machine.cluster_size > 1 or any(i.opcode.startswith(ending) for i in instrs)
         self._budget: dict[int, dict[int, int]] = {}
         self._collective = [s.meaning.unit == WARP and not s.meaning.control for s in steps]
         if self.strict:
@@ -206,9 +208,9 @@ class Judge(Observer):
     # Ends
 
     def exit(self, machine: Machine, sel: Selection) -> None:
-        accesses, clocks = self.accesses, self.clocks
-        if not accesses.touched and machine.cluster_size == 1 and not self._budget:
+        if not self._ends_matter:
             return
+        accesses, clocks = self.accesses, self.clocks
         time = clocks.tick()
         blocks, counts = sel.blocks
         for block, count in zip(blocks.tolist(), counts.tolist()):
