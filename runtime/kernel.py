@@ -51,8 +51,10 @@ class Compiler(Protocol):
 class LevelPrinter(Protocol):
     """A compiler that also gives a variant's text at a level of the pipeline."""
 
-    def ir(self, level: str, facts: Facts, target: Target) -> str: ...
+    @property
+    def module(self) -> ModuleOp: ...
 
+    def ir(self, level: str, facts: Facts, target: Target) -> str: ...
 
 
 @dataclass(slots=True)
@@ -65,12 +67,11 @@ class _Shapes:
 
 
 class Kernel:
-    """A kernel that can be called on arrays. Attributes: `contract`, `target` (None: each device's own), `module` (None if loaded)."""
+    """A kernel that can be called on arrays. Attributes: `contract`, `target` (None: each device's own)."""
 
-    def __init__(self, contract: Contract, compiler: Compiler, target: Target | None = None, module: ModuleOp | None = None):
+    def __init__(self, contract: Contract, compiler: Compiler, target: Target | None = None):
         self.contract = contract
         self.target = target
-        self.module = module
         self._compiler = compiler
         self._variants: dict[tuple[Facts, str], Variant] = {}
         self._shapes: dict[tuple[Any, ...], _Shapes] = {}
@@ -85,6 +86,11 @@ class Kernel:
     @property
     def name(self) -> str:
         return self.contract.name
+
+    @property
+    def module(self) -> ModuleOp | None:
+        """The tile-level module; None for a kernel that was loaded without one."""
+        return self._compiler.module if isinstance(self._compiler, LevelPrinter) else None
 
     def __repr__(self) -> str:
         return f"<Kernel {self.contract.signature}>"

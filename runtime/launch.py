@@ -26,7 +26,9 @@ from ..dialects.launch_plan import ArrayArg, LaunchPlan, ScalarArg, TensorMap, T
 from ..dialects.ptx_program import Program
 from . import driver
 from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
-from .assemble import PTX_FILE, Assembled, Resources, assemble, read_messages, read_resources
+from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, judged, read_messages, read_resources
+from .cache import digest, get_cache
+from .entries import code_entry, read_code
 from .specialize import ALIGNMENT, Facts
 
 log = logging.getLogger("tesela")
@@ -63,7 +65,7 @@ class Variant:
         with self._lock:
             if arch not in self._assembled:
                 start = time.perf_counter()
-                self._assembled[arch] = assemble(self.ptx, arch, strict=self.strict)
+                self._assembled[arch] = assemble_once(self.ptx, arch, f"{self.plan.name} for {arch}", self.strict)
                 self.times["assemble"] = (time.perf_counter() - start) * 1e3
             return self._assembled[arch]
 
@@ -117,6 +119,24 @@ class Variant:
                 raise TeselaError.at(
                     None, f"{self.plan.name}: {need.arg} = {dims[need.arg]}, but this variant takes at most {need.value}"
                 )
+
+
+def assemble_once(ptx: str, arch: str, title: str, strict: bool) -> Assembled:
+    """`assemble`, or what an earlier one of the same text, in this process or another, left in the cache."""
+    assembler = find_assembler()
+    store = get_cache()
+    if store is None or assembler.kind == "driver":
+        return assemble(ptx, arch, assembler=assembler, strict=strict)
+
+    def make() -> Assembled:
+        start = time.perf_counter()
+        made = assemble(ptx, arch, assembler=assembler)
+        log.info("assembled %s in %.0f ms", title, (time.perf_counter() - start) * 1e3)
+        return made
+
+    key = digest("code", assembler.identity(), arch, ptx)
+    found = store.fetch("code", key, read_code, make, lambda made: code_entry(title, made))
+    return judged(found, ptx, strict)
 
 
 class Call:

@@ -150,8 +150,13 @@ def _access(array: SSAValue) -> str:
     return "rw" if reads and writes else "w" if writes else "r"
 
 
-def specialize(module: ModuleOp, name: str, facts: Facts) -> ModuleOp:
-    """A new module that holds a clone of kernel `name` alone, with the facts stated on it beside what the program states."""
+PINS = ("warps", "stages")
+"""Choices of the compiler that a caller can make instead: warps of a block, buffers of each channel that loops fill ahead."""
+
+
+def specialize(module: ModuleOp, name: str, facts: Facts, pins: Mapping[str, int] | None = None) -> ModuleOp:
+    """A new module that holds a clone of kernel `name` alone, with the facts stated on it beside what the program states, and
+    with `pins`, which override it."""
     from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, UnitAttr, i64
 
     kernel = kernels_of(module)[name].clone()
@@ -175,6 +180,8 @@ def specialize(module: ModuleOp, name: str, facts: Facts) -> ModuleOp:
         for symbol, divisor in facts.divisors:
             divisors[symbol] = IntegerAttr(math.lcm(divisor, kernel.divisor(symbol)), i64)
         kernel.properties["divisors"] = DictionaryAttr(divisors)
+    for choice, value in (pins or {}).items():
+        kernel.attributes[choice] = IntegerAttr(value, i64)
     result = ModuleOp([kernel])
     result.attributes.update(module.attributes)
     result.location = module.location

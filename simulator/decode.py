@@ -151,11 +151,16 @@ def meaning(
 
 
 @cache
+def _register_all() -> None:
+    """Import what registers meanings. Another thread may be at it: whoever comes here waits for all of it, not for the first."""
+    for module in _MODULES:
+        importlib.import_module(f".{module}", __package__)
+
+
+@cache
 def find_meaning(opcode: str) -> Meaning:
     """The meaning of an opcode. Raises TeselaError where the simulator has none."""
-    if not MEANINGS:
-        for module in _MODULES:
-            importlib.import_module(f".{module}", __package__)
+    _register_all()
     words = opcode.split(".")
     for end in range(len(words), 0, -1):
         found = MEANINGS.get(".".join(words[:end]))
