@@ -262,7 +262,10 @@ class _Planner:
         else:
             fill = async_copy.WriteOp.make(channel.res, source)
             before = users[0]
-            transfer.block.insert_ops_before([fill], before)
+            first_get = before  # writes stand together, and so do the gets, which then share a barrier
+            while isinstance(first_get.prev_op, async_copy.GetOp):
+                first_get = first_get.prev_op
+            transfer.block.insert_ops_before([fill], first_get)
         transfer.block.insert_ops_before([get], before)
         for op in (channel, fill, get):
             _place(op, at)

@@ -259,7 +259,8 @@ def encode_tensor_map(tensor_map: TensorMap) -> bytes:
         len(tensor_map.dims),
         tensor_map.address,
         [driver.cuuint64_t(extent) for extent in tensor_map.dims],
-        [driver.cuuint64_t(stride) for stride in tensor_map.strides],
+        # of one dimension it has no strides, but the driver refuses a null pointer
+        [driver.cuuint64_t(stride) for stride in tensor_map.strides or (16,)],
         [driver.cuuint32_t(extent) for extent in tensor_map.box],
         [driver.cuuint32_t(stride) for stride in tensor_map.element_strides],
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

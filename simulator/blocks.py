@@ -1,16 +1,17 @@
-"""The block interpreter: runs a `tile.kernel` of the tile and async levels on NumPy arrays, one block of its grid after the other.
+"""The block interpreter: runs a `tile.kernel` of the tile and async levels on NumPy arrays, block by block.
 
-It is the meaning of these two levels that every later level is compared with; arithmetic is as docs/numbers.md says. Encodings (layouts) are
-ignored, so a module may be run before and after any pass that keeps it at these levels.
+It is the meaning of these two levels that every later level is compared with; arithmetic is as docs/numbers.md says.
+Encodings (layouts) are ignored, so a module may be run before and after any pass that keeps it at these levels.
 
     module = parse_module(text)
     out = np.zeros((3, 4), np.float32)
     run_kernel(module, {"x": x, "y": out})
 
-How it works. A kernel is *decoded* once into a tree of steps, whose operands are slots of a list, the frame. A step calls the meaning of its
-operation (`block_ops.py` for those that only compute; here for memory, control and channels) on the frame's values. Blocks of the grid are independent, so their order is
-free: `seed` shuffles it, which shows a program that depends on it. Results that depend on the order of a sum are computed in
-float64, so they differ from any machine's by its own error only.
+How it works. A kernel is *decoded* once into a tree of steps, whose operands are slots of a list, the frame. A step
+calls the meaning of its operation (`block_ops.py` for those that only compute; here for memory, control and channels)
+on the frame's values. Blocks of the grid are independent, so their order is free: `seed` shuffles it, which shows a
+program that depends on it. Results that depend on the order of a sum are computed in float64, so they differ from any
+machine's by its own error only.
 """
 
 from __future__ import annotations
@@ -154,8 +155,8 @@ class _Decoder:
 
 
 def _window(array: Value, starts: Sequence[int], dims: Sequence[int], shape: Sequence[int]) -> tuple[Any, Any] | None:
-    """Where a tile that starts at `starts` meets the array: the array's part, with the tile's dimensions in order, and the tile's
-    slices; None where they do not meet."""
+    """Where a tile that starts at `starts` meets the array: the array's part, with the tile's dimensions in order, and
+    the tile's slices; None where they do not meet."""
     index: list[Any] = list(starts)
     inside: list[slice] = []
     for dim, extent in zip(dims, shape):
@@ -429,12 +430,13 @@ def run_kernel(
 ) -> None:
     """Run a kernel for its whole logical grid; its stores change `arrays` in place.
 
-    `module`: a module with a kernel (`kernel` names it if there are several), or a `tile.kernel` itself. `arrays`: by argument name, with
-    the argument's element type (bf16 as `ml_dtypes.bfloat16`, or as `V2` as NumPy's files hold it) and any strides that its type allows;
-    every array argument must be there. `scalars`: by argument name. `seed` shuffles the order of the blocks, which must not matter.
-    `semantics`: another meaning of values.
+    `module`: a module with a kernel (`kernel` names it if there are several), or a `tile.kernel` itself. `arrays`: by
+    argument name, with the argument's element type (bf16 as `ml_dtypes.bfloat16`, or as `V2` as NumPy's files hold it)
+    and any strides that its type allows; every array argument must be there. `scalars`: by argument name. `seed`
+    shuffles the order of the blocks, which must not matter. `semantics`: another meaning of values.
 
-    Raises TeselaError, with the place in the program, for a call against the contract and for a program that does what has no meaning.
+    Raises TeselaError, with the place in the program, for a call against the contract and for a program that does what
+    has no meaning.
     """
     op = find_kernel(module, kernel)
     scalars = scalars or {}

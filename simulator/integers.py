@@ -85,8 +85,8 @@ def divide(a: Array, b: Array) -> Array:
 
 
 def remainder(a: Array, b: Array) -> Array:
-    """a - divide(a, b) * b, with the sign of the dividend; the dividend itself for a zero divisor."""
-    return np.where(b == 0, a, a - divide(a, b) * b)
+    """a - divide(a, b) * b, with the sign of the dividend; all ones for a zero divisor (measured on an H200; the ISA leaves it open)."""
+    return np.where(b == 0, np.array(-1).astype(a.dtype), a - divide(a, b) * b)
 
 
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {

@@ -5,11 +5,15 @@ Every loop takes K in steps of 16, so that `trips` steps are K = 16·trips; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
+
+ORDERS = ("latest", "earliest", 1, 2, 3)
+"""When asynchronous operations complete: as late or as early as they may, or at random by a seed."""
 
 BF16 = "memref<?x?xbf16, strided<[?, 1]>>"
 F32 = "memref<?x?xf32, strided<[?, 1]>>"
@@ -78,6 +82,20 @@ class Program:
             **self.more(rng, m, n, k),
             "C": np.full((m, n), np.nan, np.float32),
         }
+
+
+@contextmanager
+def order(which: str | int) -> Iterator[None]:
+    """Launches in the simulator complete asynchronous operations in this order."""
+    import tesela.simulator
+
+    launch = tesela.simulator.launch
+    options = {"seed": which} if isinstance(which, int) else {"completion": which}
+    tesela.simulator.launch = lambda *args, **kwargs: launch(*args, **kwargs, **options)
+    try:
+        yield
+    finally:
+        tesela.simulator.launch = launch
 
 
 def loop(carried: str, kinds: str, inside: str, result: str = "%acc", upper: str = "%K") -> str:

@@ -1,4 +1,4 @@
-"""The block interpreter's arithmetic against independent definitions (docs/numbers.md): every op, through IR, special values included."""
+"""The block interpreter's arithmetic against independent definitions (docs/numbers.md), through IR."""
 
 from __future__ import annotations
 
@@ -188,6 +188,17 @@ def test_maximum_and_minimum(kind):
     same_floats(binary("arith.minimumf", kind, a, b), [NAN, NAN, NAN, -0.0, -0.0, 0.0, -0.0, -INF, 2])
     same_floats(binary("arith.maxnumf", kind, a, b), [1, 1, NAN, 0.0, 0.0, 0.0, -0.0, INF, 3])
     same_floats(binary("arith.minnumf", kind, a, b), [1, 1, NAN, -0.0, -0.0, 0.0, -0.0, -INF, 2])
+
+
+@pytest.mark.parametrize("kind, bits", [("f16", 0x7D01), ("bf16", 0xFFA1), ("f32", 0x7FA12345), ("f64", 0x7FF0000000000123)])
+def test_signalling_nans_are_nans_like_others(kind, bits):
+    size = np.dtype(DTYPES[kind]).itemsize
+    nan = np.full(19, bits, np.dtype(f"u{size}")).view(DTYPES[kind])  # many: vectors and the rest of a loop
+    ones = np.ones(19)
+    for op in ("maxnumf", "minnumf"):
+        assert np.all(binary(f"arith.{op}", kind, nan, ones) == 1) and np.all(binary(f"arith.{op}", kind, ones, nan) == 1)
+    for op in ("maximumf", "minimumf", "addf"):
+        assert np.all(np.isnan(binary(f"arith.{op}", kind, nan, ones).astype(float)))
 
 
 # --- Approximated functions: the interpreter gives the rounded f32 value of the exact function ---

@@ -1,4 +1,4 @@
-"""Error bounds: what any machine that follows docs/numbers.md may answer lies inside, and what is determined stays determined."""
+"""Error bounds: what any machine that follows the rules may answer lies inside; the rest stays exact."""
 
 from __future__ import annotations
 

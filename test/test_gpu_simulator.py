@@ -2,7 +2,8 @@
 
 A test that says what an instruction computes runs a program by `simulator_harness.run` and compares with a definition. Here the same tests
 run with that function on the GPU, so a definition that the hardware does not share fails. Left out are tests of what only the simulator
-has: policies, faults, deadlocks, the order of atomics, and approximate functions, which it gives exactly.
+has: policies, faults, deadlocks, the order of atomics, approximate functions, which it gives exactly, and forms
+that the table does not have.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TESTS = {
         ftz_flushes_operands_and_results funnel_shift half_arithmetic half_fma_rounds_once immediates integer_arithmetic
         integer_comparisons integer_conversions integers_to_floats logic logic_on_predicates lop3_is_its_table min_and_max
         moves_pack_and_unpack multiplication_and_mad packed_halves_are_two_halves prmt rounding_to_integral_values
-        saturating_and_unary_integers saturation_to_the_unit_interval selp setp_with_a_third_operand setp_with_two_results
+        saturating_and_unary_integers saturation_to_the_unit_interval selp setp_with_a_third_operand
         shifts_clamp_their_amount sign_operations wide_multiplication xorsign_minimum""",
 }
 """test_simulator_NAME.py -> its tests that also run here, without `test_`."""

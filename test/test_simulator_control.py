@@ -401,8 +401,8 @@ def test_lanes_arrive_one_by_one_at_an_unaligned_barrier() -> None:
     """barrier.sync in two branches of one warp; barrier.arrive by the other warp; then exit instead of ret."""
     out = per_thread(
         """setp.ge.u32 %p1, %t, 32; @%p1 bra $OTHER; setp.lt.u32 %p0, %t, 7; @%p0 bra $LOW;
-        st.shared.b32 [%s], %t; barrier.sync 3, 64; ld.shared.b32 %r0, [%s+4]; bra $END;
-        $LOW: st.shared.b32 [%s+4], %t; barrier.sync 3, 64; ld.shared.b32 %r0, [%s]; bra $END;
+        st.shared.b32 [%s], 31; barrier.sync 3, 64; ld.shared.b32 %r0, [%s+4]; bra $END;
+        $LOW: st.shared.b32 [%s+4], 6; barrier.sync 3, 64; ld.shared.b32 %r0, [%s]; bra $END;
         $OTHER: barrier.arrive 3, 64; exit; $END:""",
         threads=64,
         shared=16,

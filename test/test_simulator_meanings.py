@@ -76,7 +76,7 @@ def test_integer_arithmetic(name: str, type: str) -> None:
 def test_division(type: str) -> None:
     a, b = pairs(WORDS[int(type[1:])])
     check_integers(f"div.{type} %d, %a, %b;", type, lambda x, y: trunc_div(x, y) if y else -1, a, b)
-    check_integers(f"rem.{type} %d, %a, %b;", type, lambda x, y: x - trunc_div(x, y) * y if y else x, a, b)
+    check_integers(f"rem.{type} %d, %a, %b;", type, lambda x, y: x - trunc_div(x, y) * y if y else -1, a, b)
 
 
 @pytest.mark.parametrize("type", ["u32", "s32", "u64", "s64"])
@@ -181,7 +181,7 @@ def test_prmt() -> None:
 @pytest.mark.parametrize("type", ["u32", "s32", "u64", "s64"])
 def test_bit_fields(type: str) -> None:
     bits = int(type[1:])
-    places = np.array([0, 1, 7, 31, 32, 63, 64, 255, 256], np.uint32)
+    places = np.array([0, 1, 7, 31, 32, 63, 64, 255], np.uint32)  # the ISA leaves larger ones open
     position, length = pairs(places)
     a = np.resize(WORDS[bits], len(position))
     b = np.resize(WORDS[bits][::-1], len(position))

@@ -1,12 +1,13 @@
-"""tesela fuzz: random tile programs, compiled and run in the simulator, checked against the block interpreter (see tools/fuzz/).
+"""tesela fuzz: random tile programs, compiled, run, and checked against the block interpreter (tools/fuzz/).
 
     tesela fuzz                                # a fresh seed, which is printed, for a minute
     tesela fuzz --seed 7 --count 100           # programs 7 … 106
     tesela fuzz --seed 223 --count 1 --show    # the text of one program, too
+    tesela fuzz --against gpu --seconds 120    # the same programs on a GPU
     tesela fuzz --against interpreter          # text and back, and the interpreter only
 
-A failure prints what went wrong, the command that repeats it, and the smallest program found that fails in the same way. The exit status is 1 if
-anything failed.
+A failure prints what went wrong, the command that repeats it, and the smallest program found that fails in the same
+way. The exit status is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", default="sm_90a", help="the architecture to compile for (default: sm_90a)")
     add(
         "--against",
-        choices=("simulator", "interpreter"),
+        choices=("simulator", "gpu", "interpreter"),
         default="simulator",
         help="what runs the programs (default: simulator)",
     )
@@ -57,7 +58,8 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     seconds = arguments.seconds
     if seconds is None:
         seconds = DEFAULT_SECONDS if arguments.count is None else float("inf")
-    subject = compiled(arguments.target) if arguments.against == "simulator" else None
+    device = {"simulator": "sim", "gpu": "cuda"}.get(arguments.against)
+    subject = compiled(arguments.target, device) if device else None
     print(f"seed {seed}, target {arguments.target}", file=stdout, flush=True)
     end = time.monotonic() + seconds
     kinds: Counter[str] = Counter()

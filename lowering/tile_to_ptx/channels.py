@@ -242,6 +242,8 @@ def _put_tma(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAV
     box = (*(form.box[d] for d in form.order), *(1 for _ in others))
     spec = TensorMapSpec(ctx.argument_name(op.array), (*tile_dims, *others), box, form.swizzle_bytes)
     tensormap = ctx.tensormap(op.array, spec)
+    leader = _leader(ctx)
+    ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=leader))
     ctx.require(Requirement("align", spec.arg, 16))
     for expr in ctx.shape_of_array(op.array):
         for symbol in expr.symbols():
@@ -260,7 +262,7 @@ def _put_tma(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAV
             target = ctx.add(address, channel.layout.offset(start) * SIZE)
             ctx.inst(opcode, [target, tensormap, ctx.concat(coords), barrier])
 
-    ctx.if_(_leader(ctx), issue)
+    ctx.if_(leader, issue)
 
 
 def _leader(ctx: Context) -> SSAValue:

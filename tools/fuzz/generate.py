@@ -1,7 +1,8 @@
 """A random program from a seed. Every choice is made from what is in scope and well typed, so every program is one.
 
-Extents are drawn once for a program and used again, so that tiles meet; odd ones, ones, and powers of two are all likely. What an array holds
-is drawn too: small integers (so that sums are exact and every bit counts), ordinary numbers, all bit patterns, or special values.
+Extents are drawn once for a program and used again, so that tiles meet; odd ones, ones, and powers of two are all
+likely. What an array holds is drawn too: small integers (so that sums are exact and every bit counts), ordinary
+numbers, all bit patterns, or special values.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ DATA = {"small": 5, "normal": 4, "bits": 1, "special": 2}
 
 @dataclass(slots=True)
 class Scope:
-    """What a place of the program can use: values with their types, index values, and how deep it is in control flow."""
+    """What a place of the program can use: values with their types, index values, and how deep it is in control
+    flow."""
 
     values: list[tuple[int, Type]] = field(default_factory=list)
     indices: list[int] = field(default_factory=list)
@@ -55,8 +57,12 @@ class _Generator:
         for _ in range(self.random.randint(1, 2)):
             self.load(self.body, scope, Type(self.element(), self.shape()))
         self.fill(self.body, scope, self.random.randint(max(1, size // 3), size))
+        if self.random.random() < 0.4:
+            self.pipeline(self.body, scope)
+            self.fill(self.body, scope, self.random.randint(0, 3))
         self.keep(self.body, scope)
-        return Program(self.seed, grid, self.trips, self.arrays, self.body)
+        warps = self.random.choice((None, None, None, 1, 2, 4, 8))
+        return Program(self.seed, grid, self.trips, self.arrays, self.body, warps, self.random.random() < 0.3)
 
     # --- Drawing ---
 
@@ -120,41 +126,73 @@ class _Generator:
     # --- Memory ---
 
     def load(self, body: Body, scope: Scope, kind: Type) -> int:
-        """A window of a new or an old array: shifted, past its edges, transposed by `dims`, moving with blocks and trips."""
+        """A window of a new or an old array: shifted, past its edges, transposed by `dims`, moving with blocks and
+        trips."""
         rank = len(kind.shape)
         array_rank = self.random.randint(max(rank, 1), max(rank, 3))
         dims = sorted(self.random.sample(range(array_rank), rank))
         if self.random.random() < 0.2:
             self.random.shuffle(dims)
-        old = [a for a in self.arrays if a.element == kind.element and len(a.shape) == array_rank]
+        own = self.random.random() < 0.12
+        old = [a for a in self.arrays if a.element == kind.element and len(a.shape) == array_rank and a.own == own]
         if old and self.random.random() < 0.4:
             array = self.random.choice(old)
+        elif own:
+            array = self.own_array(kind, array_rank, dims)
         else:
-            extents = [self.random.choice((1, 2, 4)) for _ in range(array_rank)]
-            for dim, extent in zip(dims, kind.shape):
-                extents[dim] = max(1, extent * self.random.choice((1, 1, 2)) + self.random.choice((0, 0, 0, -1, 3, 8)))
-            views = (
-                ("dense", "dense", "dense", "transposed", "sliced", "repeated")
-                if array_rank > 1
-                else ("dense", "dense", "sliced")
-            )
+            views = ["dense", "dense", "dense", "sliced", *(["transposed", "repeated"] if array_rank > 1 else [])]
             data = self.random.choices(list(DATA), list(DATA.values()))[0]
-            array = Array(f"in{len(self.arrays)}", kind.element, tuple(extents), self.random.choice(views), data)
+            extents = self.window_extents(kind, array_rank, dims)
+            array = Array(f"in{len(self.arrays)}", kind.element, extents, self.random.choice(views), data)
             self.arrays.append(array)
-        base = [self.random.choice((0, 0, 0, 0, 0, 1, -1, 3, -5, 8)) for _ in range(array_rank)]
-        indices = [index for index in scope.indices if self.random.random() < 0.5]
-        coefficients = []
-        for _ in indices:
-            moves = [0] * array_rank
-            axis = self.random.randrange(array_rank)
-            own = [kind.shape[dims.index(axis)]] * 4 if axis in dims else []  # block by block
-            moves[axis] = self.random.choice([1, 1, 2, 8, *own])
-            coefficients.append(moves)
+        base, indices, coefficients = self.moves(scope, kind, array_rank, dims)
         fill = [self.constant(body, scope, kind.element)] if self.random.random() < 0.15 else []
         return self.add(
             body, scope, kind, "tile.load", [*fill, *indices],
             array=array.name, shape=kind.shape, dims=dims, base=base, coefficients=coefficients, fill=bool(fill),
         )  # fmt: skip
+
+    def window_extents(self, kind: Type, rank: int, dims: list[int]) -> tuple[int, ...]:
+        """An array's extents: about those of a window, or twice them."""
+        extents = [self.random.choice((1, 2, 4)) for _ in range(rank)]
+        for dim, extent in zip(dims, kind.shape):
+            extents[dim] = max(1, extent * self.random.choice((1, 1, 2)) + self.random.choice((0, 0, 0, -1, 3, 8)))
+        return tuple(extents)
+
+    def own_array(self, kind: Type, rank: int, dims: list[int]) -> Array:
+        array = Array(f"own{len(self.arrays)}", kind.element, self.window_extents(kind, rank, dims), own=True)
+        self.arrays.append(array)
+        return array
+
+    def moves(
+        self, scope: Scope, kind: Type, rank: int, dims: list[int]
+    ) -> tuple[list[int], list[int], list[list[int]]]:
+        """Where a window starts: a base, and what some of the index values in scope add to it."""
+        base = [self.random.choice((0, 0, 0, 0, 0, 1, -1, 3, -5, 8)) for _ in range(rank)]
+        indices = [index for index in scope.indices if self.random.random() < 0.5]
+        coefficients = []
+        for _ in indices:
+            moves = [0] * rank
+            axis = self.random.randrange(rank)
+            whole = [kind.shape[dims.index(axis)]] * 4 if axis in dims else []  # window by window
+            moves[axis] = self.random.choice([1, 1, 2, 8, *whole])
+            coefficients.append(moves)
+        return base, indices, coefficients
+
+    def store_own(self, body: Body, scope: Scope, value: int, kind: Type) -> None:
+        """A store to a block's own part of an array, most likely one that it reads."""
+        fitting = [
+            a for a in self.arrays if a.own and a.element == kind.element and len(a.shape) >= max(1, len(kind.shape))
+        ]
+        if fitting and self.random.random() < 0.8:
+            array = self.random.choice(fitting)
+            dims = sorted(self.random.sample(range(len(array.shape)), len(kind.shape)))
+        else:
+            dims = list(range(len(kind.shape)))
+            array = self.own_array(kind, max(1, len(kind.shape)), dims)
+        base, indices, coefficients = self.moves(scope, kind, len(array.shape), dims)
+        attrs = {"style": "own", "array": array.name, "dims": dims, "base": base, "coefficients": coefficients}
+        body.nodes.append(Node("tile.store", [value, *indices], [], attrs))
 
     def store(self, body: Body, scope: Scope, value: int, kind: Type) -> None:
         style = "tile" if len(kind.shape) >= len(self.grid) and self.random.random() < 0.5 else "slot"
@@ -235,7 +273,7 @@ class _Generator:
 
     def save(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: bool(t.shape)):
-            self.store(body, scope, *a)
+            (self.store_own if self.random.random() < 0.5 else self.store)(body, scope, *a)
 
     def reduce(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: bool(t.shape) and t.element != "i1"):
@@ -301,6 +339,108 @@ class _Generator:
 
     # --- Control ---
 
+    def pipeline(self, body: Body, scope: Scope) -> None:
+        """A loop as kernels have it: operands of one or two dots loaded window by window, accumulators carried round
+        it, what was loaded or computed used in the next trip or after the loop, sometimes more of anything between;
+        sometimes within another loop."""
+        element = self.random.choice(("bf16", "f16"))
+        m, n, k, d = (self.random.choice((8, 16, 16, 24, 32, 32, 64, 64, 12, 33)) for _ in range(4))
+        if self.random.random() < 0.3:
+            m = self.random.choice((64, 128))
+        chained = self.random.random() < 0.35
+        product, result = Type("f32", (m, n)), Type("f32", (m, d if chained else n))
+        loaded = Type(element, (m, k))
+        starts = [(self.of_type(body, scope, result), result)]
+        if self.random.random() < 0.3:  # a loaded tile that the next trip sees, or what follows the loop
+            starts.append((self.of_type(body, scope, loaded), loaded))
+        if self.random.random() < 0.3:
+            starts += self.carried(scope, 0)[:1]
+
+        def trip(inner: Scope, nested: Body, args: list[int]) -> None:
+            counter = inner.indices[-1]
+            a = self.walk_along(nested, inner, loaded, counter, 1)
+            if self.random.random() < 0.5:
+                b = self.walk_along(nested, inner, Type(element, (n, k)), counter, 1)
+                b = self.add(nested, inner, Type(element, (k, n)), "tile.transpose", [b], permutation=(1, 0))
+            else:
+                b = self.walk_along(nested, inner, Type(element, (k, n)), counter, 0)
+            self.fill(nested, inner, self.random.choice((0, 0, 1, 2)))
+            if chained:
+                zero = self.add(nested, inner, Type("f32"), "constant", [], element="f32", text="0.0")
+                zero = self.add(nested, inner, product, "tile.full", [zero], shape=(m, n))
+                s = self.add(nested, inner, product, "tile.dot", [a, b, zero])
+                if self.random.random() < 0.5:
+                    s = self.add(
+                        nested, inner, product, self.random.choice(("math.exp2", "math.tanh", "arith.negf")), [s]
+                    )
+                a2 = self.add(nested, inner, Type(element, (m, n)), "tile.cast", [s], element=element, saturate=False)
+                b2 = self.walk_along(nested, inner, Type(element, (n, d)), counter, 0)
+                total = self.add(nested, inner, result, "tile.dot", [a2, b2, args[0]])
+            else:
+                total = self.add(nested, inner, result, "tile.dot", [a, b, args[0]])
+            if self.random.random() < 0.3:
+                total = self.add(nested, inner, result, "arith.addf", [total, self.of_type(nested, inner, result)])
+            nested.yields = [
+                total,
+                *(a if kind == loaded else self.of_type(nested, inner, kind) for _, kind in starts[1:]),
+            ]
+
+        if self.random.random() < 0.75:
+            value = self.for_loop(body, scope, starts, trip)[0]
+            self.store(body, scope, value, result)
+            return
+        outer, within = Body([self.value()]), scope.inner()
+        within.indices.append(outer.args[0])
+        value = self.for_loop(outer, within, starts, trip)[0]
+        self.store(outer, within, value, result)
+        attrs = {"start": 0, "step": 1, "upper": self.random.choice((1, 2, 3))}
+        body.nodes.append(Node("scf.for", [], [], attrs, [outer]))
+
+    def walk_along(self, body: Body, scope: Scope, kind: Type, counter: int, axis: int) -> int:
+        """A window of a new array that moves by its own extent along `axis` with the counter, and sometimes with the
+        block along the other."""
+        extents = [extent * 2 + self.random.choice((0, 0, -3, 5)) for extent in kind.shape]
+        extents[axis] = max(1, kind.shape[axis] * self.random.choice((2, 3, 4)) + self.random.choice((0, 0, 0, -5, 3)))
+        if self.random.random() < 0.1:
+            array = self.own_array(kind, 2, [0, 1])
+        else:
+            view = self.random.choice(("dense", "dense", "dense", "dense", "transposed", "sliced"))
+            data = self.random.choices(list(DATA), list(DATA.values()))[0]
+            array = Array(f"in{len(self.arrays)}", kind.element, tuple(extents), view, data)
+            self.arrays.append(array)
+        indices, coefficients = [counter], [[kind.shape[axis] if d == axis else 0 for d in range(2)]]
+        if self.random.random() < 0.5:
+            indices.append(-1)
+            coefficients.append([0 if d == axis else kind.shape[1 - axis] for d in range(2)])
+        base = [self.random.choice((0, 0, 0, 0, 0, 0, 1, -2, 8)) for _ in range(2)]
+        return self.add(
+            body, scope, kind, "tile.load", indices,
+            array=array.name, shape=kind.shape, dims=[0, 1], base=base, coefficients=coefficients, fill=False,
+        )  # fmt: skip
+
+    def for_loop(
+        self, body: Body, scope: Scope, starts: list[tuple[int, Type]], trip: Callable[[Scope, Body, list[int]], None]
+    ) -> list[int]:
+        """A loop with carried values; `trip` fills its body and says what it yields."""
+        inner, counter = scope.inner(), self.value()
+        args = [self.value() for _ in starts]
+        inner.indices.append(counter)
+        inner.values += zip(args, [kind for _, kind in starts])
+        nested = Body([counter, *args])
+        trip(inner, nested, args)
+        upper = (
+            ("trips", self.random.randrange(2)) if self.random.random() < 0.7 else self.random.choice((0, 1, 2, 3, 4))
+        )
+        results = [self.value() for _ in starts]
+        attrs = {
+            "start": self.random.choice((0, 0, 0, 0, 1)),
+            "step": self.random.choice((1, 1, 1, 1, 2)),
+            "upper": upper,
+        }
+        body.nodes.append(Node("scf.for", [value for value, _ in starts], results, attrs, [nested]))
+        scope.values += zip(results, [kind for _, kind in starts])
+        return results
+
     def carried(self, scope: Scope, least: int) -> list[tuple[int, Type]]:
         count = self.random.choice((least, 1, 1, 2))
         return [entry for _ in range(count) if (entry := self.pick(scope, lambda t: True))]
@@ -310,22 +450,14 @@ class _Generator:
 
     def loop(self, body: Body, scope: Scope) -> None:
         carried = self.carried(scope, 0)
-        inner, counter = scope.inner(), self.value()
-        args = [self.value() for _ in carried]
-        inner.indices.append(counter)
-        inner.values += zip(args, [kind for _, kind in carried])
-        nested = Body([counter, *args])
-        self.fill(nested, inner, self.random.randint(1, 4))
-        self.ending(nested, inner, [kind for _, kind in carried])
-        if not carried:
-            self.keep(nested, inner)
-        upper = (
-            ("trips", self.random.randrange(2)) if self.random.random() < 0.6 else self.random.choice((0, 1, 2, 3, 4))
-        )
-        results = [self.value() for _ in carried]
-        attrs = {"start": self.random.choice((0, 0, 0, 1)), "step": self.random.choice((1, 1, 1, 2)), "upper": upper}
-        body.nodes.append(Node("scf.for", [value for value, _ in carried], results, attrs, [nested]))
-        scope.values += zip(results, [kind for _, kind in carried])
+
+        def trip(inner: Scope, nested: Body, args: list[int]) -> None:
+            self.fill(nested, inner, self.random.randint(1, 4))
+            self.ending(nested, inner, [kind for _, kind in carried])
+            if not carried:
+                self.keep(nested, inner)
+
+        self.for_loop(body, scope, carried, trip)
 
     def repeat(self, body: Body, scope: Scope) -> None:
         carried = self.carried(scope, 1)

@@ -1,8 +1,9 @@
 """Makes a failing program smaller while it still fails in the same way (greedy, in rounds until nothing helps).
 
-Each change takes nodes out, many at once first (their results become zeros, or, of a loop, what it started from; nodes that nobody needs go
-with them), takes a value out of what a loop carries, puts a branch in the place of its `if`, makes a grid extent, a trip count or an extent of
-tiles smaller, or an array plainer. What is no program any more is skipped, and so is what fails in another way, which would be another bug.
+Each change takes nodes out, many at once first (their results become zeros, or, of a loop, what it started from; nodes
+that nobody needs go with them), takes a value out of what a loop carries, puts a branch in the place of its `if`, makes
+a grid extent, a trip count or an extent of tiles smaller, or an array plainer. What is no program any more is skipped,
+and so is what fails in another way, which would be another bug.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from .program import Array, Body, IllTyped, Node, Program, Type, render
 
@@ -56,7 +58,7 @@ def _size(program: Program) -> tuple[int, ...]:
     numbers = sum(abs(number) for node in nodes for number in _numbers(node.attrs))
     weight = sum(1 if node.op in ("zero", "constant") else 3 + len(node.results) for node in nodes)
     extents = sum(program.grid) + sum(program.trips) + sum(sum(array.shape) for array in program.arrays)
-    return weight, numbers + extents, plain
+    return weight, numbers + extents, plain + (program.warps is not None) + program.noalias
 
 
 def _numbers(attribute: object) -> Iterator[int]:
@@ -219,17 +221,21 @@ def _shape_numbers(node: Node) -> Iterator[int]:
 
 def _plainer(program: Program) -> list[Change]:
     changes: list[Change] = []
+    if program.warps is not None:
+        changes.append(lambda p: setattr(p, "warps", None))
+    if program.noalias:
+        changes.append(lambda p: setattr(p, "noalias", False))
     for position, array in enumerate(program.arrays):
         options: list[Array] = []
         if array.view != "dense":
-            options.append(Array(array.name, array.element, array.shape, "dense", array.data))
+            options.append(replace(array, view="dense"))
         if array.data != "small":
-            options.append(Array(array.name, array.element, array.shape, array.view, "small"))
+            options.append(replace(array, data="small"))
         for axis, extent in enumerate(array.shape):
             for smaller in sorted({1, extent // 2, extent - 1}):
                 if 1 <= smaller < extent:
                     shape = (*array.shape[:axis], smaller, *array.shape[axis + 1 :])
-                    options.append(Array(array.name, array.element, shape, array.view, array.data))
+                    options.append(replace(array, shape=shape))
         changes += [lambda p, at=position, option=option: p.arrays.__setitem__(at, option) for option in options]
     for place, (_, _, node) in enumerate(program.nodes()):
         for key in ("base", "shift", "excess"):
@@ -246,7 +252,7 @@ def _plainer(program: Program) -> list[Change]:
 
 
 def _stand_still(node: Node) -> None:
-    node.args = node.args[: int(node.attrs["fill"])]
+    node.args = node.args[: int(node.op == "tile.store" or node.attrs["fill"])]
     node.attrs["coefficients"] = []
 
 

@@ -31,6 +31,27 @@ tile.kernel @stage(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?x
   tile.store %r, %C[%m, %n] : tensor<128x64xf32>, memref<?x?xf32, strided<[?, 1]>>
 }
 
+tile.kernel @in_flight(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %C: memref<?x?xf32, strided<[?, 1]>> [M, M]) dims(%K = K) grid(%m = M) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+  %ch = async.channel depth 2 : !async.channel<64x64xbf16>
+  %first = async.ready %zero : tensor<64x64xf32>
+  %none = async.token none : !async.token
+  %acc, %last = scf.for %k = %c0 to %K step %c64 iter_args(%p = %first, %before = %none) -> (!async.pending<tensor<64x64xf32>>, !async.token) {
+    async.put %ch, %A[%m, %k] : !async.channel<64x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
+    %a = async.get %ch : !async.channel<64x64xbf16> -> !async.buffer<64x64xbf16>
+    %q, %read = async.dot %a, %a, %p : !async.buffer<64x64xbf16>, !async.buffer<64x64xbf16>, !async.pending<tensor<64x64xf32>>
+    async.release %ch after %before : !async.channel<64x64xbf16>
+    scf.yield %q, %read : !async.pending<tensor<64x64xf32>>, !async.token
+  }
+  %d = async.await %acc : !async.pending<tensor<64x64xf32>>
+  async.release %ch after %last : !async.channel<64x64xbf16>
+  %here = async.token here : !async.token
+  tile.store %d, %C[%m, %m] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
+}
+
 //      CHECK{LITERAL}: builtin.module {
 // CHECK-NEXT{LITERAL}:   tile.kernel @stage(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?xbf16, strided<[?, 1]>> [N, K], %C: memref<?x?xf32, strided<[?, 1]>> [M, N]) dims(%K = K) grid(%m = M ceildiv 128, %n = N ceildiv 64) {
 // CHECK-NEXT{LITERAL}:     %c0 = arith.constant 0 : index
@@ -57,6 +78,27 @@ tile.kernel @stage(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?x
 // CHECK-NEXT{LITERAL}:     %r = async.read %s : !async.buffer<128x64xf32> -> tensor<128x64xf32>
 // CHECK-NEXT{LITERAL}:     async.release %out : !async.channel<128x64xf32>
 // CHECK-NEXT{LITERAL}:     tile.store %r, %C[%m, %n] : tensor<128x64xf32>, memref<?x?xf32, strided<[?, 1]>>
+// CHECK-NEXT{LITERAL}:     tile.return
+// CHECK-NEXT{LITERAL}:   }
+// CHECK-NEXT{LITERAL}:   tile.kernel @in_flight(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %C: memref<?x?xf32, strided<[?, 1]>> [M, M]) dims(%K = K) grid(%m = M) {
+// CHECK-NEXT{LITERAL}:     %c0 = arith.constant 0 : index
+// CHECK-NEXT{LITERAL}:     %c64 = arith.constant 64 : index
+// CHECK-NEXT{LITERAL}:     %f0 = arith.constant 0.000000e+00 : f32
+// CHECK-NEXT{LITERAL}:     %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+// CHECK-NEXT{LITERAL}:     %ch = async.channel depth 2 : !async.channel<64x64xbf16>
+// CHECK-NEXT{LITERAL}:     %first = async.ready %zero : tensor<64x64xf32>
+// CHECK-NEXT{LITERAL}:     %none = async.token none : !async.token
+// CHECK-NEXT{LITERAL}:     %acc, %last = scf.for %k = %c0 to %K step %c64 iter_args(%p = %first, %before = %none) -> (!async.pending<tensor<64x64xf32>>, !async.token) {
+// CHECK-NEXT{LITERAL}:       async.put %ch, %A[%m, %k] : !async.channel<64x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
+// CHECK-NEXT{LITERAL}:       %a = async.get %ch : !async.channel<64x64xbf16> -> !async.buffer<64x64xbf16>
+// CHECK-NEXT{LITERAL}:       %q, %read = async.dot %a, %a, %p : !async.buffer<64x64xbf16>, !async.buffer<64x64xbf16>, !async.pending<tensor<64x64xf32>>
+// CHECK-NEXT{LITERAL}:       async.release %ch after %before : !async.channel<64x64xbf16>
+// CHECK-NEXT{LITERAL}:       scf.yield %q, %read : !async.pending<tensor<64x64xf32>>, !async.token
+// CHECK-NEXT{LITERAL}:     }
+// CHECK-NEXT{LITERAL}:     %d = async.await %acc : !async.pending<tensor<64x64xf32>>
+// CHECK-NEXT{LITERAL}:     async.release %ch after %last : !async.channel<64x64xbf16>
+// CHECK-NEXT{LITERAL}:     %here = async.token here : !async.token
+// CHECK-NEXT{LITERAL}:     tile.store %d, %C[%m, %m] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
 // CHECK-NEXT{LITERAL}:     tile.return
 // CHECK-NEXT{LITERAL}:   }
 // CHECK-NEXT{LITERAL}: }
