@@ -130,6 +130,13 @@ class Cache:
             self.discard(kind, key)
         return entry
 
+    def peek(self, kind: str, key: str) -> Entry | None:
+        """The same for a reader who is only curious: nothing is marked as used, or removed."""
+        try:
+            return read_entry(self.path(kind, key).read_bytes(), kind, key)
+        except OSError:
+            return None
+
     def store(self, kind: str, key: str, entry: Entry) -> bool:
         """Write an entry; False, and a warning once, where that is not possible."""
         path = self.path(kind, key)

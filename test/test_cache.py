@@ -13,9 +13,9 @@ import time
 import cache_programs
 import numpy as np
 import pytest
-import tesela
 from cache_programs import CALL, HELPERS, SCALE, run, start, write_program
 
+import tesela
 from tesela.dialects.diagnostics import TeselaError
 from tesela.runtime import cache as cache_module
 from tesela.runtime.cache import Cache, Entry, default_folder, digest, get_cache, read_entry, write_entry

@@ -13,7 +13,7 @@ from tesela.dialects.launch_plan import ArrayArg, ScalarArg
 from tesela.dialects.parsing import parse_module, print_module
 from tesela.dialects.verify import verify_module
 from tesela.runtime.arrays import view
-from tesela.runtime.compile import compile
+from tesela.runtime.compile import Source, compile
 from tesela.runtime.contract import overlapping
 from tesela.runtime.specialize import Facts, contract_of, facts_of, kernels_of, specialize, usual_facts
 
@@ -167,11 +167,12 @@ def test_compile_takes_paths_text_and_modules():
 
 def test_compile_takes_what_states_its_module():
     class Function:
-        def trace(self, N="N"):
-            return parse_module(SCALE.replace("[N]", f"[{N}]"))
+        def opened(self, N="N"):
+            return Source(lambda: parse_module(SCALE.replace("[N]", f"[{N}]")), lambda: None)
 
     assert compile(Function(), kernel="touch").name == "touch"
     assert compile(Function(), kernel="scale").contract.args[0].shape == ("N",)
+    assert compile(Function(), kernel="scale", N="K").contract.args[0].shape == ("K",)
     with pytest.raises(TeselaError, match="BLOCK: only kernels written in Python have compile-time parameters"):
         compile(SCALE, kernel="touch", BLOCK=3)
 
@@ -209,9 +210,9 @@ def test_dumps_of_every_level(tmp_path, monkeypatch):
     kernel = compile(EXAMPLES / "add.mlir", "sm_80")
     kernel.variant()
     kernel.variant(facts=Facts())
-    endings = ("0-tile.mlir", "1-async.mlir", "2-layout.mlir", "3-ptx-ir.mlir", "ptx", "plan.json", "facts.txt")
+    endings = ("0-tile.mlir", "1-async.mlir", "2-layout.mlir", "3-schedule.mlir", "4-ptx-ir.mlir", "ptx", "plan.json", "facts.txt")
     assert {path.name for path in (tmp_path / "dump").iterdir()} == {f"add.sm_80.{n}.{ending}" for n in (0, 1) for ending in endings}
-    text = (tmp_path / "dump" / "add.sm_80.1.3-ptx-ir.mlir").read_text()
+    text = (tmp_path / "dump" / "add.sm_80.1.4-ptx-ir.mlir").read_text()
     assert print_module(parse_module(text)) == text
     assert (tmp_path / "dump" / "add.sm_80.1.facts.txt").read_text() == "nothing assumed\n"
     monkeypatch.setenv("TESELA_DUMP", "/proc/no/such")
