@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ..runtime.compile import Source
     from ..runtime.kernel import Kernel
+    from ..runtime.launch import Variant
     from .fingerprint import Dependencies
 
 __all__ = ["InlineFunction", "KernelFunction", "function", "kernel"]
@@ -174,6 +175,23 @@ class KernelFunction:
                 return self._program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
         if plain and (found := self._plain.get(types)) is not None and found.is_current():
             return found.kernel(*args, device=device, stream=stream)
+        args, kwargs, values = self._split(args, kwargs)
+        program = self._program(self.bind(values), target)
+        if plain:
+            self._plain[types] = program
+        return program.kernel(*args, device=device, stream=stream, **kwargs)
+
+    def warmup(
+        self, *args: Any, target: str | None = None, device: str | None = None, pins: Mapping[str, int] | None = None, **kwargs: Any
+    ) -> Variant:
+        """Compile what a call on such arguments needs, and load it on the GPU; arrays may be stated as shapes or as `tesela.ArraySpec`s, with their
+        element types where the kernel leaves them open, and scalars left out. Compile-time parameters as in a call."""
+        args, kwargs, values = self._split(args, kwargs)
+        program = self._program(self.bind(values), target, tuple(sorted((pins or {}).items())))
+        return program.kernel.warmup(*args, device=device, **kwargs)
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+        """The arguments of a call as those of the launch, by position and by name, and the compile-time values."""
         values: dict[str, Any] = {}
         if self.constants:
             if len(args) > len(self.params):
@@ -190,14 +208,11 @@ class KernelFunction:
         for param in self.arguments[len(args) :]:
             if param.default is not REQUIRED:
                 kwargs.setdefault(param.name, param.default)
-        program = self._program(self.bind(values), target)
-        if plain:
-            self._plain[types] = program
-        return program.kernel(*args, device=device, stream=stream, **kwargs)
+        return args, kwargs, values
 
     def _types_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, DType]:
         """The values of type variables: those given as `T=…`, else the element types of the arrays passed."""
-        from ..runtime.arrays import view
+        from ..runtime.arrays import as_spec, view
 
         given = {name: kwargs.pop(name) for name in self.type_variables if name in kwargs}
         found: dict[str, tuple[str, str]] = {}
@@ -205,7 +220,10 @@ class KernelFunction:
             variable = param.annotation.dtype if isinstance(param.annotation, Array) else None
             if not isinstance(variable, str) or variable in given or value is None:
                 continue
-            dtype = view(value, f"{self.name}: {param.name}").dtype
+            spec = as_spec(value)
+            if spec is not None and spec.dtype is None:
+                continue  # another array may say
+            dtype = (spec.view("") if spec is not None else view(value, f"{self.name}: {param.name}")).dtype
             if dtype not in DTYPES:
                 message = f"{self.name}: {param.name} has elements of type {dtype}, which is no element type"
                 raise self.error(param.name, message, f"name the type: {variable}=tesela.bf16")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -22,12 +22,12 @@ from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import ArrayArg, LaunchPlan
 from ..dialects.target import Target, get_target
 from . import driver
-from .arrays import ELEMENT_TYPES, HOST, ArrayView, allocate_like, clear, dense_strides, view
+from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, view
 from .assemble import Resources
 from .contract import Contract, overlapping
 from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate
 from .shortcuts import MISSED, Shortcuts
-from .specialize import ALIGNMENT, Facts, facts_of, usual_facts
+from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -139,23 +139,65 @@ class Kernel:
 
     def variant(self, *args: Any, target: str | Target | None = None, facts: Facts | None = None, **kwargs: Any) -> Variant:
         """The compiled variant that a call on these arguments would take; without arguments, the one for arrays as they usually
-        are (aligned to 16 bytes, not overlapping, any extents), or under `facts`. `target` overrides the kernel's."""
+        are (aligned to 16 bytes, not overlapping, any extents), or under `facts`. `target` overrides the kernel's.
+
+        Arrays that do not exist yet are stated as shapes, `(8192, 4096)`, or as `tesela.ArraySpec`s; scalars may be left out.
+        """
         wanted = self._target(target)
-        if facts is None and (args or kwargs):
-            values = self.contract.bind(args, kwargs)
-            views = [
-                view(value, f"{self.name}: {arg.name}") if isinstance(arg, ArrayArg) and value is not None else None
-                for arg, value in zip(self.contract.args, values)
-            ]
-            dims = self.contract.solve(views)
-            spans = [seen.span() if seen is not None else None for seen in views]
-            for i in self._outputs:  # those that were left out will be dense, aligned, and overlap nothing
-                if views[i] is None:
-                    shape = self.contract.output_shape(i, dims)
-                    dtype = self.contract.args[i].dtype
-                    views[i] = ArrayView(0, shape, dense_strides(shape), dtype, ELEMENT_TYPES[dtype].itemsize, HOST, False, None, None)
-            facts = facts_of(self.contract, views, dims, overlapping(self.contract, spans))
-        return self._variant(facts or usual_facts(self.contract), wanted)
+        if facts is None:
+            facts = self._facts(args, kwargs) if args or kwargs else usual_facts(self.contract)
+        return self._variant(facts, wanted)
+
+    def compile(self, *args: Any, target: str | Target | None = None, facts: Facts | None = None, **kwargs: Any) -> Variant:
+        """`variant`, down to machine code. Raises TeselaError where there is no assembler."""
+        made = self.variant(*args, target=target, facts=facts, **kwargs)
+        made.assembled()
+        return made
+
+    def warmup(self, *args: Any, device: str | None = None, **kwargs: Any) -> Variant:
+        """Make ready all that a call on such arguments needs: compiled, and loaded on the current GPU, or read for the simulator. Arguments as
+        for `variant`."""
+        if self._chosen_device(device) == "sim" or not driver.device_available():
+            made = self.variant(*args, target=self.target or DEFAULT_TARGET, **kwargs)
+            made.program()
+            return made
+        gpu = driver.current_device()
+        made = self.variant(*args, target=self.target or gpu.target, **kwargs)
+        with driver.activated(gpu):
+            made.function(gpu)
+        return made
+
+    def export(self, folder: str | os.PathLike[str], variants: Sequence[Variant] | None = None, archs: Sequence[str] = ()) -> None:
+        """Write the kernel to a folder, for `tesela.load`: what was compiled so far, or `variants`, and always the variants for arrays as they
+        usually are and for any. `archs`: more architectures to assemble for, where the code runs on them.
+
+        Raises TeselaError where the folder cannot be written.
+        """
+        from .export import export
+
+        chosen = list(self._variants.values()) if variants is None else list(variants)
+        for target in dict.fromkeys(variant.plan.target for variant in chosen) or [self._target(None).name]:
+            for facts in (usual_facts(self.contract), weakest_facts(self.contract)):
+                chosen.append(self.variant(target=target, facts=facts))
+        unique = list({id(variant): variant for variant in chosen}.values())
+        export(self.contract, unique, folder, archs)
+
+    def _facts(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Facts:
+        """The facts of a call on arrays, or on what states them."""
+        values = self.contract.bind(args, kwargs, ahead=True)
+        views: list[ArrayView | None] = [None] * len(values)
+        spans: list[tuple[int, int] | None] = [None] * len(values)
+        for i in self._array_positions:
+            if (spec := as_spec(values[i])) is not None:
+                views[i] = spec.view(self.contract.args[i].dtype)
+            elif values[i] is not None:
+                views[i] = seen = view(values[i], f"{self.name}: {self.contract.args[i].name}")
+                spans[i] = seen.span()
+        dims = self.contract.solve(views)
+        for i in self._outputs:  # those that were left out will be dense, aligned, and overlap nothing
+            if views[i] is None:
+                views[i] = ArraySpec(self.contract.output_shape(i, dims)).view(self.contract.args[i].dtype)
+        return facts_of(self.contract, views, dims, overlapping(self.contract, spans))
 
     def plan(self, *args: Any, **kwargs: Any) -> LaunchPlan:
         """The launch plan of `variant(...)`."""
@@ -206,11 +248,16 @@ class Kernel:
             return get_target(driver.current_device().target)
         return get_target(DEFAULT_TARGET)
 
-    def _place(self, views: Sequence[ArrayView | None], device: str | None) -> int:
-        """Where to run: a GPU's number, or SIMULATOR. Raises TeselaError where the arrays and the device do not go together."""
+    def _chosen_device(self, device: str | None) -> str:
+        """What a call, or else the environment, says about the device. Raises TeselaError for anything unknown."""
         device = device or os.environ.get(DEVICE_VARIABLE) or "auto"
         if device not in DEVICES:
             raise self.contract.error(f"unknown device '{device}'", f"it is one of {', '.join(DEVICES)}")
+        return device
+
+    def _place(self, views: Sequence[ArrayView | None], device: str | None) -> int:
+        """Where to run: a GPU's number, or SIMULATOR. Raises TeselaError where the arrays and the device do not go together."""
+        device = self._chosen_device(device)
         first: tuple[str, ArrayView] | None = None
         for arg, seen in zip(self.contract.args, views):
             if seen is None:

@@ -69,6 +69,18 @@ class Variant:
                 self.times["assemble"] = (time.perf_counter() - start) * 1e3
             return self._assembled[arch]
 
+    def add_code(self, arch: str, assembled: Assembled) -> None:
+        """Machine code that is at hand."""
+        self._assembled[arch] = assembled
+
+    def _arch(self, gpu: driver.Device) -> str:
+        """What to assemble for: the GPU's own architecture; or one that is at hand and runs there, the latest first (CUDA C++ Programming
+        Guide, "Binary Compatibility": a cubin runs on GPUs of its major and a later minor revision)."""
+        own = gpu.arch if self.plan.target == gpu.arch or not gpu.arch.endswith("a") else gpu.arch[:-1]
+        major, minor = gpu.capability
+        fitting = [arch for arch in (f"sm_{major}{earlier}" for earlier in range(minor, -1, -1)) if arch in self._assembled]
+        return own if own in self._assembled or not fitting else fitting[0]
+
     def resources(self, arch: str | None = None) -> Resources:
         """Registers, spills and such, as the assembler reports them."""
         return self.assembled(arch).resources.get(self.plan.name, Resources())
@@ -89,7 +101,7 @@ class Variant:
             raise TeselaError.at(
                 None, f"{self.plan.name} is compiled for {target}, but {gpu.name} is {gpu.arch}", f"compile for {gpu.target}, or leave the target out"
             )
-        assembled = self.assembled(gpu.arch if target == gpu.arch or not gpu.arch.endswith("a") else gpu.arch[:-1])
+        assembled = self.assembled(self._arch(gpu))
         with self._lock:
             if gpu.ordinal not in self._functions:
                 module, said = driver.load_module(assembled.image, assembled.is_cubin)

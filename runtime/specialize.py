@@ -46,6 +46,21 @@ class Facts:
         parts += [f"{name} divisible by {divisor}" for name, divisor in self.divisors]
         return ", ".join(parts) or "nothing assumed"
 
+    def imply(self, other: Facts) -> bool:
+        """Whether a variant under `other` is right where these hold."""
+        aligned, divisors = dict(self.aligned), dict(self.divisors)
+        return (
+            all(nbytes == 1 or aligned.get(name, 1) % nbytes == 0 for name, nbytes in other.aligned)
+            and set(other.noalias) <= set(self.noalias)
+            and all(divisors.get(name, 1) % divisor == 0 for name, divisor in other.divisors)
+        )
+
+    @property
+    def strength(self) -> int:
+        """How much they state: a number that is larger for facts that imply others."""
+        powers = [value.bit_length() - 1 for _, value in (*self.aligned, *self.divisors)]
+        return sum(powers) + len(self.noalias)
+
 
 def facts_of(
     contract: Contract,
@@ -92,6 +107,11 @@ def usual_facts(contract: Contract) -> Facts:
     """What holds for arrays that were freshly allocated with rows of a multiple of 16 bytes, of any size."""
     names = sorted(arg.name for arg in contract.args if isinstance(arg, ArrayArg))
     return Facts(tuple((name, ALIGNMENT) for name in names), tuple(names))
+
+
+def weakest_facts(contract: Contract) -> Facts:
+    """What holds for every call: of an array that the program states to be aligned nothing either, since it may be empty."""
+    return Facts(tuple((name, 1) for name in sorted(contract.align)))
 
 
 def kernels_of(module: ModuleOp) -> dict[str, KernelOp]:
