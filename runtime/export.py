@@ -25,7 +25,7 @@ from typing import Any
 
 from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import LaunchPlan
-from ..dialects.target import Target, get_target
+from ..dialects.target import Target
 from .assemble import Assembled, Assembler, Resources, find_ptxas
 from .contract import Contract
 from .entries import contract_from_json, contract_to_json, facts_from_json, facts_to_json
