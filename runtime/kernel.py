@@ -66,6 +66,22 @@ class _Shapes:
     calls: dict[tuple[Any, ...], Call]
 
 
+@dataclass(slots=True)
+class Arrival:
+    """A call whose arguments passed: `values` by position, with outputs allocated that were left out; views of its arrays; where to run."""
+
+    values: list[Any]
+    views: list[ArrayView | None]
+    place: int
+    left_out: list[int]
+    overlaps: list[tuple[int, int]]
+
+    def outputs(self) -> Any:
+        """What the call returns."""
+        made = tuple(self.values[i] for i in self.left_out)
+        return None if not made else made[0] if len(made) == 1 else made
+
+
 class Kernel:
     """A kernel that can be called on arrays. Attributes: `contract`, `target` (None: each device's own)."""
 
@@ -106,6 +122,14 @@ class Kernel:
         plain = device is None and stream is None and not kwargs
         if plain and (done := self._shortcuts.run(args)) is not MISSED:
             return done
+        arrived = self.arrive(args, kwargs, device)
+        call = self.launch(arrived, stream)
+        if call is not None and plain and arrived.place != SIMULATOR and not arrived.overlaps and not is_host(arrived.views):
+            self._shortcuts.add(args, arrived.values, arrived.views, call, call.variant.function(driver.device(arrived.place)))
+        return arrived.outputs()
+
+    def arrive(self, args: Sequence[Any], kwargs: Mapping[str, Any], device: str | None = None) -> Arrival:
+        """Look at the arguments of a call, check them, and allocate outputs that were left out."""
         contract = self.contract
         values = contract.bind(args, kwargs)
         views: list[ArrayView | None] = [None] * len(values)
@@ -124,18 +148,18 @@ class Kernel:
                 values[i] = allocate_like(example, contract.output_shape(i, dims), contract.args[i].dtype, home)
                 views[i] = view(values[i])
         overlaps = overlapping(contract, [seen.span() if seen is not None else None for seen in views])
-        if place == SIMULATOR:
-            launched = self._simulate(views, overlaps, values)
+        return Arrival(values, views, place, left_out, overlaps)
+
+    def launch(self, arrived: Arrival, stream: Any = None) -> Call | None:
+        """Launch a call; None, and outputs that were left out are cleared, for a grid of no blocks."""
+        if arrived.place == SIMULATOR:
+            call = self._simulate(arrived)
         else:
-            launched = self._on_gpu(place, views, overlaps, values, stream)
-            if launched is not None and plain and not overlaps and not is_host(views):
-                self._shortcuts.add(args, values, views, launched, launched.variant.function(driver.device(place)))
-        if not left_out:
-            return None
-        if not launched:
-            for i in left_out:
-                clear(views[i])
-        return values[left_out[0]] if len(left_out) == 1 else tuple(values[i] for i in left_out)
+            call = self._on_gpu(arrived, stream)
+        if call is None:
+            for i in arrived.left_out:
+                clear(arrived.views[i])
+        return call
 
     def variant(self, *args: Any, target: str | Target | None = None, facts: Facts | None = None, **kwargs: Any) -> Variant:
         """The compiled variant that a call on these arguments would take; without arguments, the one for arrays as they usually
@@ -280,7 +304,7 @@ class Kernel:
             return SIMULATOR
         return driver.current_device().ordinal
 
-    def _call(
+    def prepare(
         self,
         place: int,
         views: Sequence[ArrayView | None],
@@ -329,48 +353,46 @@ class Kernel:
                     found = self._variants[key] = self._compiler(facts, target)
         return found
 
-    def _simulate(self, views: list[ArrayView | None], overlaps: Sequence[tuple[int, int]], values: list[Any]) -> bool:
-        """Launch in the simulator; False for a grid of no blocks."""
+    def _simulate(self, arrived: Arrival) -> Call | None:
+        """Launch in the simulator."""
         from ..simulator import Memory
 
         memory = Memory()
-        addresses = map_arrays(self.contract.args, views, memory)
+        addresses = map_arrays(self.contract.args, arrived.views, memory)
         target = self.target or get_target(DEFAULT_TARGET)
-        call = self._call(SIMULATOR, views, addresses, overlaps, target)
-        if call is None:
-            return False
-        self._shortcuts.latest = call.variant
-        simulate(call, _placed(values, addresses), memory)
-        return True
+        call = self.prepare(SIMULATOR, arrived.views, addresses, arrived.overlaps, target)
+        if call is not None:
+            self._shortcuts.latest = call.variant
+            simulate(call, placed(arrived.values, addresses), memory)
+        return call
 
-    def _on_gpu(
-        self, ordinal: int, views: list[ArrayView | None], overlaps: Sequence[tuple[int, int]], values: list[Any], stream: Any
-    ) -> Call | None:
-        """Launch on a GPU; the call, or None for a grid of no blocks."""
-        gpu = driver.device(ordinal)
+    def _on_gpu(self, arrived: Arrival, stream: Any) -> Call | None:
+        """Launch on a GPU."""
+        views, values = arrived.views, arrived.values
+        gpu = driver.device(arrived.place)
         target = self.target or get_target(gpu.target)
         with driver.activated(gpu):
             if not is_host(views):
-                call = self._call(ordinal, views, None, overlaps, target)
+                call = self.prepare(gpu.ordinal, views, None, arrived.overlaps, target)
                 if call is not None:
                     self._shortcuts.latest = call.variant
                     addresses = [None if seen is None else seen.address for seen in views]
-                    call.on_gpu(call.variant.function(gpu), _placed(values, addresses), _stream(stream, views))
+                    call.on_gpu(call.variant.function(gpu), placed(values, addresses), _stream(stream, views))
                 return call
             self.contract.solve(views)  # before anything is copied
             staging = Staging(self.contract.args, views)
             try:
-                call = self._call(ordinal, views, staging.addresses, overlaps, target)
+                call = self.prepare(gpu.ordinal, views, staging.addresses, arrived.overlaps, target)
                 if call is not None:
                     self._shortcuts.latest = call.variant
-                    call.on_gpu(call.variant.function(gpu), _placed(values, staging.addresses), _stream(stream, views))
+                    call.on_gpu(call.variant.function(gpu), placed(values, staging.addresses), _stream(stream, views))
                     staging.copy_back()
             finally:
                 staging.close()
             return call
 
 
-def _placed(values: Sequence[Any], addresses: Sequence[int | None]) -> list[float]:
+def placed(values: Sequence[Any], addresses: Sequence[int | None]) -> list[float]:
     """What a launch passes, by argument position: addresses for arrays, numbers for scalars."""
     return [value if address is None else address for value, address in zip(values, addresses)]
 
