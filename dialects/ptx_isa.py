@@ -35,6 +35,7 @@ Facts: PTX ISA 9.0. Latencies and costs: as measured on an H200 where `source` s
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -248,13 +249,18 @@ class _Table(Mapping[str, Row]):
     def __init__(self) -> None:
         self._rows: dict[str, Row] = {}
         self._pending: dict[str, str] = dict(_MODULES)
+        self._lock = threading.RLock()
 
     def _load(self, family: str) -> None:
-        module = self._pending.pop(family, None)
-        if module is None:
+        if family not in self._pending:
             return
-        families: Mapping[str, Family] = importlib.import_module(f".{module}", __package__).FAMILIES
-        self._rows.update((row.opcode, row) for row in families[family]())
+        with self._lock:
+            module = self._pending.get(family)
+            if module is None:  # another thread has made them meanwhile
+                return
+            families: Mapping[str, Family] = importlib.import_module(f".{module}", __package__).FAMILIES
+            self._rows.update((row.opcode, row) for row in families[family]())
+            del self._pending[family]
 
     def get(self, key: str, default: Any = None) -> Any:
         row = self._rows.get(key)

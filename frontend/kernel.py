@@ -17,8 +17,9 @@ import ast
 import difflib
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,10 @@ from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from ..runtime.compile import Source
     from ..runtime.kernel import Kernel
+    from ..runtime.launch import Variant
+    from .fingerprint import Dependencies
 
 __all__ = ["InlineFunction", "KernelFunction", "function", "kernel"]
 
@@ -150,9 +154,9 @@ class KernelFunction:
         """`trace()` with the default of every compile-time parameter: what `tesela.compile(kernel)` compiles."""
         return self.trace()
 
-    def compile(self, target: str | None = None, **values: Any) -> Kernel:
-        """The compiled kernel for these compile-time values; the same object each time."""
-        return self._program(self.bind(values), target).kernel
+    def compile(self, target: str | None = None, *, pins: Mapping[str, int] | None = None, **values: Any) -> Kernel:
+        """The compiled kernel for these compile-time values; the same object each time. `pins` as for `tesela.compile`."""
+        return self._program(self.bind(values), target, tuple(sorted((pins or {}).items()))).kernel
 
     def __call__(
         self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any
@@ -171,6 +175,23 @@ class KernelFunction:
                 return self._program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
         if plain and (found := self._plain.get(types)) is not None and found.is_current():
             return found.kernel(*args, device=device, stream=stream)
+        args, kwargs, values = self._split(args, kwargs)
+        program = self._program(self.bind(values), target)
+        if plain:
+            self._plain[types] = program
+        return program.kernel(*args, device=device, stream=stream, **kwargs)
+
+    def warmup(
+        self, *args: Any, target: str | None = None, device: str | None = None, pins: Mapping[str, int] | None = None, **kwargs: Any
+    ) -> Variant:
+        """Compile what a call on such arguments needs, and load it on the GPU; arrays may be stated as shapes or as `tesela.ArraySpec`s, with their
+        element types where the kernel leaves them open, and scalars left out. Compile-time parameters as in a call."""
+        args, kwargs, values = self._split(args, kwargs)
+        program = self._program(self.bind(values), target, tuple(sorted((pins or {}).items())))
+        return program.kernel.warmup(*args, device=device, **kwargs)
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+        """The arguments of a call as those of the launch, by position and by name, and the compile-time values."""
         values: dict[str, Any] = {}
         if self.constants:
             if len(args) > len(self.params):
@@ -187,14 +208,11 @@ class KernelFunction:
         for param in self.arguments[len(args) :]:
             if param.default is not REQUIRED:
                 kwargs.setdefault(param.name, param.default)
-        program = self._program(self.bind(values), target)
-        if plain:
-            self._plain[types] = program
-        return program.kernel(*args, device=device, stream=stream, **kwargs)
+        return args, kwargs, values
 
     def _types_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, DType]:
         """The values of type variables: those given as `T=…`, else the element types of the arrays passed."""
-        from ..runtime.arrays import view
+        from ..runtime.arrays import as_spec, view
 
         given = {name: kwargs.pop(name) for name in self.type_variables if name in kwargs}
         found: dict[str, tuple[str, str]] = {}
@@ -202,7 +220,10 @@ class KernelFunction:
             variable = param.annotation.dtype if isinstance(param.annotation, Array) else None
             if not isinstance(variable, str) or variable in given or value is None:
                 continue
-            dtype = view(value, f"{self.name}: {param.name}").dtype
+            spec = as_spec(value)
+            if spec is not None and spec.dtype is None:
+                continue  # another array may say
+            dtype = (spec.view("") if spec is not None else view(value, f"{self.name}: {param.name}")).dtype
             if dtype not in DTYPES:
                 message = f"{self.name}: {param.name} has elements of type {dtype}, which is no element type"
                 raise self.error(param.name, message, f"name the type: {variable}=tesela.bf16")
@@ -212,8 +233,12 @@ class KernelFunction:
                 raise self.error(param.name, message, f"both are stated as {variable}")
         return given | {name: DTYPES[dtype] for name, (dtype, _) in found.items()}
 
-    def _program(self, bound: dict[str, Any], target: str | None) -> Program:
-        key = (target, *map(_key, bound.values()))
+    def opened(self, **values: Any) -> Source:
+        """The program for these compile-time values, as `tesela.compile` takes it."""
+        return Reading(self, self.bind(values)).opened()
+
+    def _program(self, bound: dict[str, Any], target: str | None, pins: tuple[tuple[str, int], ...] = ()) -> Program:
+        key = (target, pins, *map(_key, bound.values()))
         found = self._programs.get(key)
         if found is not None and found.is_current():
             return found
@@ -221,8 +246,9 @@ class KernelFunction:
 
         with self._lock:
             if self._programs.get(key) is found:  # no other thread has been here
-                module, captures = self._trace(bound)
-                self._programs[key] = Program(compile_module(module, target), captures)
+                reading = Reading(self, bound)
+                made = compile_module(reading, target, pins=dict(pins))
+                self._programs[key] = Program(made, reading.captures())
             return self._programs[key]
 
     def _trace(self, bound: dict[str, Any]) -> tuple[ModuleOp, tuple[Capture, ...]]:
@@ -242,6 +268,40 @@ class KernelFunction:
     def error(self, parameter: str | None, message: str, hint: str | None = None) -> TeselaError:
         """An error about a parameter of the signature, or (None) about the kernel as a whole."""
         return _signature_error(self.function, parameter, message, hint)
+
+
+class Reading:
+    """A kernel read with some compile-time values: what it depends on, its module once it is traced, and what that took from outside."""
+
+    def __init__(self, kernel: KernelFunction, bound: dict[str, Any]):
+        self.kernel, self.bound = kernel, bound
+        self._captures: tuple[Capture, ...] | None = None
+
+    @cached_property
+    def dependencies(self) -> Dependencies:
+        from .fingerprint import dependencies
+
+        return dependencies(self.kernel, self.bound)
+
+    def opened(self, **values: Any) -> Source:
+        """The program; its values are bound already."""
+        assert not values
+        from ..runtime.compile import Source
+
+        return Source(self.trace, self.fingerprint)
+
+    def trace(self) -> ModuleOp:
+        module, self._captures = self.kernel._trace(self.bound)
+        return module
+
+    def fingerprint(self) -> str | None:
+        """The key of all that it depends on; None where it was traced and took more from outside than was foreseen, or something else."""
+        found = self.dependencies
+        return None if self._captures is not None and not found.covers(self._captures) else found.key
+
+    def captures(self) -> tuple[Capture, ...]:
+        """What must be unchanged for the program to be current."""
+        return self._captures if self._captures is not None else self.dependencies.changeable()
 
 
 class InlineFunction:
