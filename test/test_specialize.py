@@ -182,7 +182,9 @@ def test_compile_takes_what_states_its_module():
     ("source", "kernel", "message"),
     [
         ("no/such/file.mlir", None, "error: cannot read 'no/such/file.mlir': No such file or directory"),
-        (3, None, "error: a int cannot be compiled\n  hint: pass a path, the text of a module, a module, or a function decorated with @tesela.kernel"),
+        (3, None, "error: an object of type int cannot be compiled\n  hint: pass a path, the text of a module, a module, or a function decorated with @tesela.kernel"),
+        ("", None, "error: the text is empty\n"),
+        ("examples/add.py", None, "error: 'examples/add.py' is a Python program, not a module's text\n  hint: import its kernel and pass that; "),
         (SCALE, None, "<string>:1:1: error: the module must have one tile.kernel to compile, it has 2: scale, touch"),
         (SCALE, "skale", "<string>:1:1: error: the module has no kernel 'skale'"),
         ("builtin.module {\n}\n", None, "<string>:1:1: error: the module must have one tile.kernel to compile, it has none"),
