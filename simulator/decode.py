@@ -151,7 +151,8 @@ def meaning(
 
 
 @cache
-def _load_meanings() -> None:
+def _register_all() -> None:
+    """Import what registers meanings. Another thread may be at it: whoever comes here waits for all of it, not for the first."""
     for module in _MODULES:
         importlib.import_module(f".{module}", __package__)
 
@@ -159,7 +160,7 @@ def _load_meanings() -> None:
 @cache
 def find_meaning(opcode: str) -> Meaning:
     """The meaning of an opcode. Raises TeselaError where the simulator has none."""
-    _load_meanings()
+    _register_all()
     words = opcode.split(".")
     for end in range(len(words), 0, -1):
         found = MEANINGS.get(".".join(words[:end]))

@@ -14,7 +14,7 @@ from tesela.dialects.parsing import parse_module, print_module
 from tesela.dialects.verify import verify_module
 from tesela.lowering.pipeline import STAGES
 from tesela.runtime.arrays import view
-from tesela.runtime.compile import compile
+from tesela.runtime.compile import Source, compile
 from tesela.runtime.contract import overlapping
 from tesela.runtime.specialize import Facts, contract_of, facts_of, kernels_of, specialize, usual_facts
 
@@ -168,11 +168,12 @@ def test_compile_takes_paths_text_and_modules():
 
 def test_compile_takes_what_states_its_module():
     class Function:
-        def trace(self, N="N"):
-            return parse_module(SCALE.replace("[N]", f"[{N}]"))
+        def opened(self, N="N"):
+            return Source(lambda: parse_module(SCALE.replace("[N]", f"[{N}]")), lambda: None)
 
     assert compile(Function(), kernel="touch").name == "touch"
     assert compile(Function(), kernel="scale").contract.args[0].shape == ("N",)
+    assert compile(Function(), kernel="scale", N="K").contract.args[0].shape == ("K",)
     with pytest.raises(TeselaError, match="BLOCK: only kernels written in Python have compile-time parameters"):
         compile(SCALE, kernel="touch", BLOCK=3)
 
@@ -181,7 +182,9 @@ def test_compile_takes_what_states_its_module():
     ("source", "kernel", "message"),
     [
         ("no/such/file.mlir", None, "error: cannot read 'no/such/file.mlir': No such file or directory"),
-        (3, None, "error: a int cannot be compiled\n  hint: pass a path, the text of a module, a module, or a function decorated with @tesela.kernel"),
+        (3, None, "error: an object of type int cannot be compiled\n  hint: pass a path, the text of a module, a module, or a function decorated with @tesela.kernel"),
+        ("", None, "error: the text is empty\n"),
+        ("examples/add.py", None, "error: 'examples/add.py' is a Python program, not a module's text\n  hint: import its kernel and pass that; "),
         (SCALE, None, "<string>:1:1: error: the module must have one tile.kernel to compile, it has 2: scale, touch"),
         (SCALE, "skale", "<string>:1:1: error: the module has no kernel 'skale'"),
         ("builtin.module {\n}\n", None, "<string>:1:1: error: the module must have one tile.kernel to compile, it has none"),
