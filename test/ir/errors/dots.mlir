@@ -7,7 +7,7 @@ tile.kernel @types(%A: memref<?x?xf32, strided<[?, 1]>> [M, K]) grid(%g = M) {
   %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
   %a = tile.load %A[%c0, %c0] : memref<?x?xf32, strided<[?, 1]>> -> tensor<64x64xf32>
   // expected-error@+2 {{dot takes f16 or bf16 operands, found f32}}
-  // expected-hint@+1 {{cast the operands with tile.cast}}
+  // expected-hint@+1 {{other types run in the interpreter only: convert the operands (tile.cast; x.to(f16) in Python)}}
   %d = tile.dot %a, %a, %zero : tensor<64x64xf32>, tensor<64x64xf32> -> tensor<64x64xf32>
 }
 
