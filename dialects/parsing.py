@@ -29,6 +29,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, BlockArgument, Dialect, Operation, SSAValue, TypeAttribute
 from xdsl.parser import AttrParser, Parser, UnresolvedOperand
+from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
 from xdsl.utils.lexer import Span
@@ -114,6 +115,7 @@ class _LocatingParser(Parser):
         self._filename = StringAttr(filename)
         self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
         self._first_uses: dict[str, Span[str]] = {}
+        self._placeholders: dict[SSAValue, Span[str]] = {}
         self._definitions: dict[str, Span[str]] = {}
         self._argument_locations: dict[int, LocationAttr] = {}
         self._consumed: Span[str] | None = None
@@ -159,6 +161,7 @@ class _LocatingParser(Parser):
             failure.op_name = self._op_names[depth] if len(self._op_names) > depth else None
             raise failure from None
         del self._op_names[depth:]
+        self._check_placeholders(op)
         # An explicit `loc(unknown)` is an equal attribute but not this object, and stays as written.
         if op.location is UNKNOWN_LOC:
             op.location = self.location_attr(start.start)
@@ -202,7 +205,25 @@ class _LocatingParser(Parser):
     def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> SSAValue[Any]:
         if operand.operand_name not in self.ssa_values:
             self._first_uses.setdefault(operand.operand_name, operand.span)
-        return super().resolve_operand(operand, type)
+        value = super().resolve_operand(operand, type)
+        if isinstance(value, ForwardDeclaredValue):
+            self._placeholders.setdefault(value, operand.span)
+        return value
+
+    def _check_placeholders(self, op: Operation) -> None:
+        """Reject an operand that stands for a value defined in a region of the operation itself, as in `scf.for %i = %a to %b step %i`: xDSL has
+        put the definition in its place before there was an operation to put it into."""
+        for operand in op.operands:
+            if not isinstance(operand, ForwardDeclaredValue):
+                continue
+            use = self._placeholders[operand]
+            if operand in self.forward_ssa_references.get(use.text[1:], {}).values():
+                continue  # the definition may still come
+            error = MultipleSpansParseError(use, f"use of undefined value {use.text}", "", [])
+            if definition := self._definitions.get(use.text[1:]):
+                note = f"{use.text} is defined here, in a region that cannot be seen from the use"
+                error.refs.append((definition, note))
+            raise error
 
     def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Span[str]) -> None:
         self._definitions[name] = span

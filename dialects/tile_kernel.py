@@ -7,6 +7,7 @@ text.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -42,6 +43,7 @@ from xdsl.utils.exceptions import VerifyException
 from .diagnostics import Emitter
 from .dim_expr import DimExpr, DimExprError
 from .tile_types import (
+    MAX_TILE_ELEMENTS,
     DimExprAttr,
     check_element,
     int_attr,
@@ -243,6 +245,12 @@ class KernelOp(IRDLOperation):
                     hint = "dimensions that are known at launch only are those of arrays: load a tile of them"
                     emitter.error(
                         op, f"'{op.name}': the extents of a tile are known and positive, found {result.type}", hint
+                    )
+                elif (count := prod(shape_of(result.type))) > MAX_TILE_ELEMENTS:
+                    emitter.error(
+                        op,
+                        f"'{op.name}': a tile has at most {MAX_TILE_ELEMENTS} elements, found {count}",
+                        "a block holds its tiles in registers, 256 KiB in all: take a smaller tile, in a loop",
                     )
         emitter.raise_if_errors()
 

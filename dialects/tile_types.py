@@ -38,6 +38,10 @@ ELEMENT_TYPES = (
     IndexType,
 )
 
+MAX_TILE_ELEMENTS = 2**20
+"""More than a block's registers hold of any element type (64 Ki of 32 bits on every target, CUDA C++ Programming Guide, "Technical Specifications per
+Compute Capability"): larger tiles would only spill, and take long to compile."""
+
 
 def element_type(kind: Attribute) -> Attribute:
     """The element type of a tensor, or a scalar type itself."""

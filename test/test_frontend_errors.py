@@ -453,6 +453,12 @@ def whole_dynamic_array(x: Array[f32, M, N]):
 
 
 @wrong
+def slice_of_a_narrowed_index(x: Array[f32, N], at: index):
+    y = x[i32(at) : i32(at + 8)]
+    #     ^ the extent of the slice i32(at):i32(at + 8) of x is not known when compiling -> write start : start + SIZE with a constant SIZE; past the edge of the array a load reads zeros
+
+
+@wrong
 def slice_with_step(x: Array[f32, N]):
     y = x[0:8:2]
     #         ^ a slice of an array has no step -> load the whole range, or state strides in the signature
