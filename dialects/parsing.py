@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from io import StringIO
@@ -30,10 +31,11 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, BlockArgument, Dialect, Operation, SSAValue, TypeAttribute
 from xdsl.parser import AttrParser, Parser, UnresolvedOperand
 from xdsl.parser.core import ForwardDeclaredValue
+from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
-from xdsl.utils.lexer import Span
-from xdsl.utils.mlir_lexer import MLIRTokenKind
+from xdsl.utils.lexer import Input, Span
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
 
 from . import DIALECTS
 from .diagnostics import Diagnostic, Location, TeselaError, source_text
@@ -106,6 +108,18 @@ class _DenseElement(AttrParser._TensorLiteralElement):
         return super().to_type(parser, type)
 
 
+class _Lexer(MLIRLexer):
+    """xDSL's lexer, but that a string without its closing quote is noticed at once: xDSL's pattern tries every way to cut the rest of the line into
+    pieces, 2ⁿ for n characters. And only the digits 0 to 9 begin a number."""
+
+    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
+
+    def _lex_number(self, start_pos: int) -> MLIRToken:
+        if not (digit := self.input.at(start_pos) or "").isascii():
+            raise ParseError(Span(start_pos, start_pos + 1, self.input), f"Unexpected character: {digit}")
+        return super()._lex_number(start_pos)
+
+
 class _LocatingParser(Parser):
     """xDSL's parser, with a file position for everything it builds and everything it rejects."""
 
@@ -120,7 +134,8 @@ class _LocatingParser(Parser):
         self._argument_locations: dict[int, LocationAttr] = {}
         self._consumed: Span[str] | None = None
         self._op_names: list[str] = []
-        super().__init__(context, text, filename)
+        super().__init__(context, "", filename)
+        self._parser_state = ParserState(_Lexer(Input(text, filename)))
 
     def location_attr(self, position: int) -> FileLineColLoc:
         """The location attribute of an offset into the text."""
