@@ -7,7 +7,6 @@ text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -43,11 +42,12 @@ from xdsl.utils.exceptions import VerifyException
 from .diagnostics import Emitter
 from .dim_expr import DimExpr, DimExprError
 from .tile_types import (
-    MAX_TILE_ELEMENTS,
+    TOO_LARGE_HINT,
     DimExprAttr,
     check_element,
     int_attr,
     shape_of,
+    too_large,
 )
 
 
@@ -246,12 +246,8 @@ class KernelOp(IRDLOperation):
                     emitter.error(
                         op, f"'{op.name}': the extents of a tile are known and positive, found {result.type}", hint
                     )
-                elif (count := prod(shape_of(result.type))) > MAX_TILE_ELEMENTS:
-                    emitter.error(
-                        op,
-                        f"'{op.name}': a tile has at most {MAX_TILE_ELEMENTS} elements, found {count}",
-                        "a block holds its tiles in registers, 256 KiB in all: take a smaller tile, in a loop",
-                    )
+                elif reason := too_large(shape_of(result.type)):
+                    emitter.error(op, f"'{op.name}': {reason}", TOO_LARGE_HINT)
         emitter.raise_if_errors()
 
     def print(self, printer: Printer) -> None:

@@ -586,6 +586,13 @@ def python_float(x: Array[i32, N]):
 
 
 @wrong
+def tile_too_large(x: Array[f32, N]):
+    y = tesela.zeros((1024, 1024), f32)
+    z = tesela.zeros((1024, 1025), f32)
+    #   ^ a tile has at most 1048576 elements, found 1049600 -> a block holds its tiles in registers, 256 KiB in all: take a smaller tile, in a loop
+
+
+@wrong
 def static_range_at_run_time(x: Array[f32, N]):
     for i in tesela.static_range(N):
     #        ^ the bounds of tesela.static_range must be known when compiling, found the dimension N -> use tesela.range
