@@ -42,10 +42,12 @@ from xdsl.utils.exceptions import VerifyException
 from .diagnostics import Emitter
 from .dim_expr import DimExpr, DimExprError
 from .tile_types import (
+    TOO_LARGE_HINT,
     DimExprAttr,
     check_element,
     int_attr,
     shape_of,
+    too_large,
 )
 
 
@@ -244,6 +246,8 @@ class KernelOp(IRDLOperation):
                     emitter.error(
                         op, f"'{op.name}': the extents of a tile are known and positive, found {result.type}", hint
                     )
+                elif reason := too_large(shape_of(result.type)):
+                    emitter.error(op, f"'{op.name}': {reason}", TOO_LARGE_HINT)
         emitter.raise_if_errors()
 
     def print(self, printer: Printer) -> None:

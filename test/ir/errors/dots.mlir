@@ -81,3 +81,12 @@ tile.kernel @tiles(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %C: memref<?x?x
   %d = tile.dot %a, %t, %zero : tensor<128x1024xbf16>, tensor<1024x128xbf16> -> tensor<128x128xf32>
   tile.store %d, %C[%c0, %c0] : tensor<128x128xf32>, memref<?x?xf32, strided<[?, 1]>>
 }
+
+// -----
+
+// expected-error@+2 {{the buffers take 16384000000000000 bytes of shared memory, a block of sm_90a can have 232448}}
+// expected-hint@+1 {{at most 14 stages fit}}
+tile.kernel @deep(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K]) grid(%g = M) {
+  // expected-note@+1 {{%c: 128x64xbf16, 16384 bytes × 1000000000000 stages = 16384000000000000 bytes}}
+  %c = async.channel depth 1000000000000 : !async.channel<128x64xbf16, #layout.shared<[128:64], [64:1], swizzle<3, 3, 3>>>
+}
