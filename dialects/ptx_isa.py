@@ -244,7 +244,8 @@ _MODULES: Mapping[str, str] = {
 
 
 class _Table(Mapping[str, Row]):
-    """All rows by opcode, made family by family as they are asked for; iteration makes them all."""
+    """All rows by opcode, made family by family as they are asked for; iteration makes them all, in the order of
+    `_MODULES`."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Row] = {}
@@ -281,7 +282,8 @@ class _Table(Mapping[str, Row]):
     def __iter__(self) -> Iterator[str]:
         for family in list(self._pending):
             self._load(family)
-        return iter(self._rows)
+        order = {family: number for number, family in enumerate(_MODULES)}
+        return iter(sorted(self._rows, key=lambda opcode: order[opcode.partition(".")[0]]))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
