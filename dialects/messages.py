@@ -28,6 +28,8 @@ TILE_HINTS: dict[str, str] = {f"arith.{op}": hint for hint, ops in _TILE_OPERATI
 _PARSER_MESSAGES = {
     "Could not parse entire input!": "expected an operation",
     " in block definition": "expected an operation, a block label or '}'",
+    "Expected suffix identifier after {first_char}": "a name is required after '%', '@', '#', '!' or '^'",
+    "Expected shape type.": "an element type is required, such as f32 or bf16",
 }
 _KINDS = {"integer_type": "an integer type", "index": "an index", "memref": "a memref", "tensor": "a tensor"}
 _CONSTRAINTS = (

@@ -62,7 +62,10 @@ def parse_module(text: str, filename: str = "<string>", context: Context | None 
     Raises TeselaError with position and source line for anything that is not a module's text.
     """
     with source_text(filename, text):
-        parser = _LocatingParser(context or make_context(), text, filename)
+        try:
+            parser = _LocatingParser(context or make_context(), text, filename)
+        except ParseError as error:  # the first token is none
+            raise TeselaError(_diagnostics(error)) from None
         try:
             module = parser.parse_module()
         except ParseError as error:

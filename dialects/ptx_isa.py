@@ -244,13 +244,14 @@ _MODULES: Mapping[str, str] = {
 
 
 class _Table(Mapping[str, Row]):
-    """All rows by opcode, made family by family as they are asked for; iteration makes them all, in the order of
-    `_MODULES`."""
+    """All rows by opcode, made family by family as they are asked for; iteration makes them all, and takes the families in the
+    order of `_MODULES`, whichever were asked for first."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Row] = {}
         self._pending: dict[str, str] = dict(_MODULES)
         self._lock = threading.RLock()
+        self._opcodes: list[str] = []
 
     def _load(self, family: str) -> None:
         if family not in self._pending:
@@ -282,8 +283,10 @@ class _Table(Mapping[str, Row]):
     def __iter__(self) -> Iterator[str]:
         for family in list(self._pending):
             self._load(family)
-        order = {family: number for number, family in enumerate(_MODULES)}
-        return iter(sorted(self._rows, key=lambda opcode: order[opcode.partition(".")[0]]))
+        if not self._opcodes:
+            place = {family: number for number, family in enumerate(_MODULES)}
+            self._opcodes = sorted(self._rows, key=lambda opcode: place[opcode.partition(".")[0]])
+        return iter(self._opcodes)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -187,6 +187,11 @@ class KernelOp(IRDLOperation):
                     )
                 if not isinstance(argument.type.layout, StridedLayoutAttr | NoneAttr):
                     raise VerifyException(f"argument %{name}: the memref's layout must be strided<[…]>")
+                if isinstance(argument.type.layout, StridedLayoutAttr) and len(argument.type.layout.strides) != len(exprs):
+                    raise VerifyException(
+                        f"argument %{name} has {len(exprs)} dimensions, its type states {len(argument.type.layout.strides)} strides: "
+                        "state one for each dimension, as in strided<[?, 1]>"
+                    )
                 check_element(argument.type.element_type, f"argument %{name}")
                 for extent, expr in zip(argument.type.get_shape(), exprs):
                     if extent >= 0 and not (expr.op == "int" and expr.value == extent):

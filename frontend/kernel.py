@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["InlineFunction", "KernelFunction", "function", "kernel"]
 
+OF_COMPILED = ("last", "notes", "plan", "ptx", "resources", "sass", "variant")
+"""Attributes of `Kernel` that a kernel function, which is compiled once for each set of compile-time values, does not have."""
+
 REQUIRED: Any = inspect.Parameter.empty
 """The default of a parameter that has none."""
 
@@ -106,6 +109,10 @@ class KernelFunction:
     def __repr__(self) -> str:
         return f"<tesela.kernel {self.__qualname__}>"
 
+    def __getattr__(self, name: str) -> Any:
+        hint = f"; the compiled kernel has it: {self.__dict__.get('name')}.compile().{name}" if name in OF_COMPILED else ""
+        raise AttributeError(f"the kernel {self.__dict__.get('__qualname__', '')} has no attribute {name!r}{hint}")
+
     def bind(self, values: dict[str, Any]) -> dict[str, Any]:
         """All compile-time values by name: those given, else the defaults.
 
@@ -143,7 +150,7 @@ class KernelFunction:
         return self._trace(self.bind(values))[0]
 
     def ir(self, level: str = "tile", **values: Any) -> str:
-        """The program's text at a level, 'tile', 'async', 'layout' or 'ptx-ir'; compile-time values as for `trace`."""
+        """The program's text at a level, 'tile', 'async', 'layout', 'schedule' or 'ptx-ir'; compile-time values as for `trace`."""
         if level != "tile":
             return self.compile(**values).ir(level)
         from ..dialects.parsing import print_module
@@ -203,12 +210,22 @@ class KernelFunction:
                 if name in values:
                     raise self.error(name, f"{self.name}: {name} is given twice")
                 values[name] = kwargs.pop(name)
+            self._check_names(kwargs)
         if self.type_variables:
             values |= self._types_of(args, kwargs)
         for param in self.arguments[len(args) :]:
             if param.default is not REQUIRED:
                 kwargs.setdefault(param.name, param.default)
         return args, kwargs, values
+
+    def _check_names(self, kwargs: dict[str, Any]) -> None:
+        """Raises TeselaError for an argument by a name that the signature does not have."""
+        names = (*(param.name for param in self.params), *self.type_variables)
+        for name in kwargs:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, 1)
+                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
+                raise self.error(None, f"{self.name} has no parameter {name}", hint)
 
     def _types_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, DType]:
         """The values of type variables: those given as `T=…`, else the element types of the arrays passed."""
@@ -319,19 +336,20 @@ class InlineFunction:
         raise outside_kernel(self.__name__)
 
 
-def kernel(function: Callable[..., Any]) -> KernelFunction:
+def kernel(function: Callable[..., Any] | None = None) -> KernelFunction:
     """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none."""
     return KernelFunction(_plain(function, "kernel"))
 
 
-def function(function: Callable[..., Any]) -> InlineFunction:
+def function(function: Callable[..., Any] | None = None) -> InlineFunction:
     """Decorator: mark a function as a helper that kernels call."""
     return InlineFunction(_plain(function, "function"))
 
 
 def _plain(function: Any, decorator: str) -> FunctionType:
     if not isinstance(function, FunctionType):
-        raise TeselaError(f"@tesela.{decorator} takes a function defined with def, found {type(function).__name__}")
+        hint = f"write @tesela.{decorator}, without parentheses" if function is None else None
+        raise TeselaError.at(None, f"@tesela.{decorator} takes a function defined with def, found {type(function).__name__}", hint)
     return function
 
 

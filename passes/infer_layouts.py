@@ -307,7 +307,7 @@ class _Inference:
         shape = kind.get_shape()
         inner, width = len(shape) - 1, 1
         for op in self.memory.get(self.find(value), ()):
-            position, vector = vector_access(self.kernel, self.facts, op)
+            position, vector = vector_access(self.kernel, self.facts, op, whole=True)
             if position is not None:
                 inner, width = position, vector
                 break

@@ -240,13 +240,18 @@ def open_source(source: Any, filename: str | None = None, **values: Any) -> Sour
     if not isinstance(source, str | os.PathLike):
         raise TeselaError.at(
             None,
-            f"a {type(source).__name__} cannot be compiled",
+            f"an object of type {type(source).__name__} cannot be compiled",
             "pass a path, the text of a module, a module, or a function decorated with @tesela.kernel",
         )
     if isinstance(source, str) and ("tile.kernel" in source or "\n" in source):
         name, text = filename or "<string>", source
     else:
         name = filename or os.fspath(source)
+        if not name:
+            raise TeselaError.at(None, "the text is empty", "pass a path, or the text of a module")
+        if name.endswith(".py"):
+            hint = "import its kernel and pass that; on the command line, `tesela compile` takes the file"
+            raise TeselaError.at(None, f"'{name}' is a Python program, not a module's text", hint)
         try:
             text = Path(source).read_text(encoding="utf-8")
         except OSError as error:

@@ -185,13 +185,13 @@ class Contract:
             if seen.address % align:
                 raise self.error(
                     f"{arg.name} starts at an address that is {seen.address % align} modulo {align}, but a multiple of {align} is required",
-                    "the program states it (align); pass a copy, or take the statement out",
+                    "the program states it (align); pass a copy, or take the statement out (`tesela compile` states it, unless told `--assume nothing`)",
                 )
             for axis, (required, stride, extent) in enumerate(zip(arg.strides, seen.strides, seen.shape)):
                 if required != 1 and extent > 1 and stride * seen.itemsize % align:
                     raise self.error(
                         f"{arg.name} has a stride of {stride * seen.itemsize} bytes in dimension {axis}, but a multiple of {align} is required",
-                        "the program states it (align); pad the rows, or take the statement out",
+                        "the program states it (align); pad the rows, or take the statement out (`tesela compile` states it, unless told `--assume nothing`)",
                     )
 
     def check_scalar(self, position: int, value: Any) -> float:

@@ -227,8 +227,8 @@ class Kernel:
         """The launch plan of `variant(...)`."""
         return self.variant(*args, **kwargs).plan
 
-    def ir(self, level: str, *, target: str | Target | None = None, facts: Facts | None = None) -> str:
-        """The module's text at a level ('tile', 'async', 'layout', 'ptx-ir'): of the latest launch's variant, or under `facts`.
+    def ir(self, level: str = "tile", *, target: str | Target | None = None, facts: Facts | None = None) -> str:
+        """The module's text at a level ('tile', 'async', 'layout', 'schedule', 'ptx-ir'): of the latest launch's variant, or under `facts`.
 
         Raises TeselaError for an unknown level, and for a kernel that was loaded without its module.
         """

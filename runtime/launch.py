@@ -45,7 +45,7 @@ MAX_CACHED_MAPS = 256
 _FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e", "i64": "<q", "index": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "i1": "<B"}
 
 
-@dataclass
+@dataclass(repr=False)
 class Variant:
     """One compilation of a kernel: for a target, under some facts. Machine code is made when a GPU first asks for it."""
 
@@ -61,6 +61,9 @@ class Variant:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _assembled: dict[str, Assembled] = field(default_factory=dict)
     _functions: dict[int, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Variant of {self.plan.name} for {self.plan.target}: {self.facts}>"
 
     def assembled(self, arch: str | None = None) -> Assembled:
         """The machine code for `arch`, by default the plan's own target."""

@@ -304,7 +304,7 @@ def _approximated(name: str, function: Function) -> Function:
         value, low, high = (part.astype(F32) for part in parts(x))
         y = function(value)
         if periodic:
-            spread = error(value, y) + np.asarray(high, F64) - low
+            spread = error(value, y) + (np.asarray(high, F64) - low)
             ends = [(value, y, np.minimum(spread, 2.0))]
         else:
             ends = [(end, f, np.asarray(error(end, f))) for end in (low, high) for f in (function(end),)]

@@ -77,6 +77,13 @@ def test_errors_know_their_text() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["; x", "# Heading", "! x", '"never closed', "@"])
+def test_a_first_token_that_is_none(text: str) -> None:
+    with pytest.raises(TeselaError) as caught:
+        parse_module(text)
+    assert caught.value.diagnostics[0].location.line == 1
+
+
 def test_deep_nesting_is_an_error_and_no_crash() -> None:
     depth = 3000
     text = "func.func @f(%c: i1) {\n" + "scf.if %c {\n" * depth + "}\n" * depth + "func.return\n}"

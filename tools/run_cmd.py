@@ -55,13 +55,16 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     if arguments.file.endswith(".ptx"):
         kernel = _ptx_kernel(arguments, arrays, scalars)
     else:
+        for option in ("plan", "grid", "block", "params"):
+            if getattr(arguments, option):
+                said = f"--{option.removesuffix('s')} is for PTX text"
+                raise TeselaError.at(None, f"{said}; a kernel states its launch itself", "take it out")
         kernel = compile_source(arguments.file, arguments.target, arguments.kernel, **read_constants(arguments.constants))
     outputs = dict(pairs("--out", arguments.outputs))
     known = {arg.name: arg for arg in kernel.contract.args}
+    written = [arg.name for arg in kernel.contract.args if isinstance(arg, ArrayArg) and "w" in arg.access]
     for name in outputs:
-        arg = known.get(name)
-        if not isinstance(arg, ArrayArg) or "w" not in arg.access:
-            written = [a.name for a in kernel.contract.args if isinstance(a, ArrayArg) and "w" in a.access]
+        if name not in written:
             raise kernel.contract.error(f"--out {name}: the kernel writes no array of that name", f"it writes {', '.join(written)}")
     left_out = [arg.name for arg in kernel.contract.args if isinstance(arg, ArrayArg) and arg.name not in arrays and arg.access == "w"]
     result = kernel(**arrays, **scalars, device=arguments.device)
@@ -69,8 +72,9 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     for name, path in outputs.items():
         save_array(path, arrays[name])
         stdout.write(f"{name}: {known[name].dtype} {arrays[name].shape} -> {path}\n")
+    if not outputs:
+        stderr.write(f"note: nothing was saved; name what to save, as in --out {(written or ['NAME'])[0]}=FILE\n")
     return 0
-
 
 
 def save_array(path: str, array: np.ndarray[Any, Any]) -> None:
