@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .dialects.diagnostics import TeselaError as TeselaError
+    from .frontend.autotune import *  # noqa: F403
     from .frontend.kernel import *  # noqa: F403
     from .frontend.types import *  # noqa: F403
     from .frontend.words import *  # noqa: F403
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LANGUAGE = (".frontend.kernel", ".frontend.types", ".frontend.words")
+_LANGUAGE = (".frontend.autotune", ".frontend.kernel", ".frontend.types", ".frontend.words")
 """Modules all of whose `__all__` is public."""
 _OTHERS = {
     "ArraySpec": ".runtime.arrays:ArraySpec",

@@ -163,7 +163,7 @@ class KernelFunction:
 
     def compile(self, target: str | None = None, *, pins: Mapping[str, int] | None = None, **values: Any) -> Kernel:
         """The compiled kernel for these compile-time values; the same object each time. `pins` as for `tesela.compile`."""
-        return self._program(self.bind(values), target, tuple(sorted((pins or {}).items()))).kernel
+        return self.program(self.bind(values), target, tuple(sorted((pins or {}).items()))).kernel
 
     def __call__(
         self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any
@@ -179,11 +179,11 @@ class KernelFunction:
             try:
                 types = tuple([args[i].dtype for i in self._typed if i < len(args)])
             except AttributeError:  # an array that only its interface describes; `view` knows them all
-                return self._program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
+                return self.program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
         if plain and (found := self._plain.get(types)) is not None and found.is_current():
             return found.kernel(*args, device=device, stream=stream)
-        args, kwargs, values = self._split(args, kwargs)
-        program = self._program(self.bind(values), target)
+        args, kwargs, values = self.split(args, kwargs)
+        program = self.program(self.bind(values), target)
         if plain:
             self._plain[types] = program
         return program.kernel(*args, device=device, stream=stream, **kwargs)
@@ -193,11 +193,11 @@ class KernelFunction:
     ) -> Variant:
         """Compile what a call on such arguments needs, and load it on the GPU; arrays may be stated as shapes or as `tesela.ArraySpec`s, with their
         element types where the kernel leaves them open, and scalars left out. Compile-time parameters as in a call."""
-        args, kwargs, values = self._split(args, kwargs)
-        program = self._program(self.bind(values), target, tuple(sorted((pins or {}).items())))
+        args, kwargs, values = self.split(args, kwargs)
+        program = self.program(self.bind(values), target, tuple(sorted((pins or {}).items())))
         return program.kernel.warmup(*args, device=device, **kwargs)
 
-    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
         """The arguments of a call as those of the launch, by position and by name, and the compile-time values."""
         values: dict[str, Any] = {}
         if self.constants:
@@ -254,7 +254,8 @@ class KernelFunction:
         """The program for these compile-time values, as `tesela.compile` takes it."""
         return Reading(self, self.bind(values)).opened()
 
-    def _program(self, bound: dict[str, Any], target: str | None, pins: tuple[tuple[str, int], ...] = ()) -> Program:
+    def program(self, bound: dict[str, Any], target: str | None, pins: tuple[tuple[str, int], ...] = ()) -> Program:
+        """The program for these compile-time values, as `bind` gives them; compiled again where what it was made from has changed."""
         key = (target, pins, *map(_key, bound.values()))
         found = self._programs.get(key)
         if found is not None and found.is_current():

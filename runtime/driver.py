@@ -302,6 +302,10 @@ def copy_to_host(host_address: int, address: int, nbytes: int) -> None:
     check(api().cuMemcpyDtoH(host_address, address, nbytes), f"copying {nbytes} bytes from the device")
 
 
+def copy_on_device(to: int, source: int, nbytes: int) -> None:
+    check(api().cuMemcpyDtoD(to, source, nbytes), f"copying {nbytes} bytes on the device")
+
+
 def fill_zeros(address: int, nbytes: int) -> None:
     check(api().cuMemsetD8(address, 0, nbytes), "clearing device memory")
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, 
 from .cache import digest, get_cache
 from .entries import code_entry, read_code
 from .specialize import ALIGNMENT, Facts
+
+if TYPE_CHECKING:
+    from ..simulator import RunResult
 
 log = logging.getLogger("tesela")
 
@@ -365,8 +368,8 @@ def _groups(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | No
     return groups
 
 
-def simulate(call: Call, values: Sequence[float], memory: Any) -> Any:
-    """Run a call in the simulator over `memory`, in which the arrays were mapped; returns the simulator's RunResult."""
+def simulate(call: Call, values: Sequence[float], memory: Any) -> RunResult:
+    """Run a call in the simulator over `memory`, in which the arrays were mapped; returns what it did."""
     from ..simulator import launch
 
     plan = call.variant.plan

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..dialects.diagnostics import Location, TeselaError
+from ..frontend.autotune import TunedKernel
 from ..frontend.kernel import KernelFunction
 from ..frontend.types import DTYPES
 from ..runtime.compile import compile
@@ -113,7 +114,8 @@ def python_kernels(path: str | Path) -> dict[str, KernelFunction]:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
         place = Location(str(path), frames[-1].lineno or 1, 1) if frames else None
         raise TeselaError.at(place, f"'{path}' raised {type(error).__name__}: {error}") from None
-    return {key: value for key, value in vars(module).items() if isinstance(value, KernelFunction) and value.__module__ == name}
+    found = {key: value.kernel if isinstance(value, TunedKernel) else value for key, value in vars(module).items()}
+    return {key: value for key, value in found.items() if isinstance(value, KernelFunction) and value.__module__ == name}
 
 
 def read_array(path: str) -> np.ndarray[Any, Any]:
