@@ -93,7 +93,8 @@ class PipelineLoops(Pass):
 
 @dataclass(eq=False)
 class Ring:
-    """A channel whose fill, get and release stand in the loop's own block, each once. `stays`: why its fill cannot go ahead, None if it can."""
+    """A channel whose fill, get and release stand in the loop's own block, each once, or whose fill is another role's. `stays`: why the fill
+    cannot go ahead, None if it can. `elsewhere`: whether it is another role's, and goes ahead as far as there are slots by itself."""
 
     channel: async_copy.ChannelOp
     fill: async_copy.PutOp | async_copy.WriteOp
@@ -104,6 +105,7 @@ class Ring:
     """The dots of the loop's own block that read its buffers."""
     read_elsewhere: bool
     """Whether an asynchronous dot inside a nested region reads them."""
+    elsewhere: bool = False
 
     @property
     def via(self) -> str:
@@ -166,7 +168,9 @@ def _ring(get: async_copy.GetOp, loop: scf.ForOp, kernel: tile.KernelOp) -> Ring
     releases = [user for user in users if isinstance(user, async_copy.ReleaseOp)]
     if not isinstance(channel, async_copy.ChannelOp) or channel.depth.value.data != 1:
         return None
-    if len(users) != 3 or len(fills) != 1 or len(releases) != 1 or any(user.parent is not get.parent for user in users):
+    elsewhere = channel.joins_roles()
+    here = [user for user in users if not (elsewhere and user in fills)]
+    if len(users) != 3 or len(fills) != 1 or len(releases) != 1 or any(user.parent is not get.parent for user in here):
         return None
     fill, release = fills[0], releases[0]
     if isinstance(fill, async_copy.PutOp) and fill.via is None:
@@ -180,7 +184,8 @@ def _ring(get: async_copy.GetOp, loop: scf.ForOp, kernel: tile.KernelOp) -> Ring
             dots.append(reader)
         else:
             read_elsewhere |= isinstance(reader, async_copy.DotOp)
-    return Ring(channel, fill, get, release, _why_it_stays(fill, loop, kernel), dots, read_elsewhere)
+    stays = None if elsewhere else _why_it_stays(fill, loop, kernel)
+    return Ring(channel, fill, get, release, stays, dots, read_elsewhere, elsewhere)
 
 
 def _kept(dot: async_copy.DotOp, buffers: set[SSAValue], block: Block) -> bool:
@@ -291,6 +296,8 @@ def _stated_stages(op: Operation) -> int | None:
 def _limit(loop: Loop, stages: int) -> int:
     """No more stages than trips, and one where nothing would be gained."""
     trips = trip_count(loop.op)
+    if all(ring.elsewhere for ring in loop.rings):
+        return stages  # another role goes on to the next loop
     if all(ring.stays is not None for ring in loop.rings):
         stages = min(stages, 2) if loop.chains else 1
     return max(1, min(stages, trips)) if trips is not None else stages
@@ -351,7 +358,7 @@ class _Pipeliner:
         self.ahead = loop.stages - 1
         self.place = {op: index for index, op in enumerate(loop.block.ops)}
         carried = loop.carried_dots()
-        self.moved = [ring for ring in loop.rings if ring.stays is None]
+        self.moved = [ring for ring in loop.rings if ring.stays is None and not ring.elsewhere]
         self.in_flight = [ring for ring in loop.rings if not carried.isdisjoint(ring.dots)]
         """Rings that a dot still reads when the next trip begins."""
         self.read_at_once = [ring for ring in self.moved if not ring.dots and not ring.read_elsewhere]
@@ -416,7 +423,8 @@ class _Pipeliner:
             for number, ring in enumerate(site.puts):
                 places[ring] = (self._position(site), number)
         for ring in self.loop.rings:
-            if ring not in places and isinstance(ring.fill, async_copy.PutOp) and ring.channel.depth.value.data > 1:
+            copied = isinstance(ring.fill, async_copy.PutOp) and not ring.elsewhere
+            if ring not in places and copied and ring.channel.depth.value.data > 1:
                 places[ring] = (self.place[ring.fill], 0)
         places = {ring: place for ring, place in places.items() if ring.via == "cp.async"}
         for ring, place in places.items():

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import ArrayArg, LaunchPlan
 from ..dialects.target import Target, get_target
-from . import driver
+from . import driver, launch
 from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, view
 from .assemble import Resources
 from .contract import Contract, overlapping
@@ -340,7 +340,9 @@ class Kernel:
             self.contract.check_noalias(overlaps)
             variant = self._variant(facts_of(self.contract, views, shapes.dims, overlaps), target)
             variant.check_dims(shapes.dims)
-            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, shapes.grid)
+            many = launch.SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
+            grid = variant.plan.physical_grid(shapes.grid, many)
+            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid)
         return call
 
     def _variant(self, facts: Facts, target: Target) -> Variant:

@@ -65,8 +65,9 @@ class Program:
     rows: int = 72
     align: int = 2
 
-    def text(self, stages: int | None) -> str:
-        stated = f"attributes {{stages = {stages} : i64}}" if stages is not None else ""
+    def text(self, stages: int | None, attributes: str = "") -> str:
+        listed = ", ".join(filter(None, (f"stages = {stages} : i64" if stages is not None else "", attributes)))
+        stated = f"attributes {{{listed}}}" if listed else ""
         noalias = " {noalias}" if self.noalias else ""
         return f"""tile.kernel @{self.name}(%A: {BF16} [M, K] {{align = {self.align}}}, %B: {BF16} [K, N]{self.extra}, %C: {F32} [M, N]{noalias})
     dims(%M = M, %N = N, %K = K) grid({self.grid}) {stated} {{
