@@ -44,7 +44,14 @@ from xdsl.traits import is_side_effect_free
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from ..dialects import async_copy, tile
-from ..dialects.async_roles import LEAST_REGISTERS, REGISTER_UNIT, WARP_THREADS, WARPGROUP_WARPS, RolesOp, entry_registers
+from ..dialects.async_roles import (
+    LEAST_REGISTERS,
+    REGISTER_UNIT,
+    WARP_THREADS,
+    WARPGROUP_WARPS,
+    RolesOp,
+    entry_registers,
+)
 from ..dialects.diagnostics import TeselaError
 from ..dialects.target import Target
 from . import dot_rules

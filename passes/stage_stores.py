@@ -26,7 +26,6 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from ..dialects import async_copy, tile
 from ..dialects.layout import Mode, SharedLayout, TVLayout
 from ..dialects.layout_attrs import TVLayoutAttr, with_layout
-from ..dialects.target import Target
 from ..dialects.tile import shape_of
 from . import dot_rules
 from .access import argument_align, extent_divisor, memory_bytes

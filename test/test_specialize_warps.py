@@ -6,18 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-import numpy as np
 import pytest
-from pipelined_programs import CHAINED, GEMM, PROGRAMS, STORES, Program
+from pipelined_programs import PROGRAMS, Program
 
 import tesela.simulator
-from tesela.dialects.async_roles import RolesOp
-from tesela.dialects.parsing import parse_module
-from tesela.dialects.verify import verify_module
-from tesela.runtime.assemble import assemble, find_ptxas
 from tesela.runtime.compile import compile
 from tesela.runtime.specialize import usual_facts
-from tesela.simulator.blocks import run_kernel
 
 ORDERS = ("latest", "earliest", 1, 2, 3)
 SPLIT = "warp_specialize = true"

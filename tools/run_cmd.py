@@ -33,7 +33,6 @@ from ..runtime.specialize import Facts
 from .driver import positive
 from .sources import add_program_arguments, compile_source, pairs, read_array, read_constants, read_number
 
-
 PTX_OPTIONS = {"plan": "plan", "grid": "grid", "block": "block", "shared": "shared", "cluster": "cluster", "param": "params"}
 """The options that say how PTX text is launched, and where they are kept."""
 
