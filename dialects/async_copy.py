@@ -160,7 +160,7 @@ class PutOp(IRDLOperation):
         if self.channel.type.element != array.element_type:
             raise VerifyException(f"the channel carries {self.channel.type.element}, the array holds {array.element_type}")
         if len(self.indices) != array.get_num_dims():
-            raise VerifyException(f"the array has {array.get_num_dims()} dimensions, found {len(self.indices)} indices")
+            raise VerifyException(f"an array of rank {array.get_num_dims()} takes as many indices, found {len(self.indices)}")
         rank, dims = len(self.channel.type.shape), self.tile_dims()
         if len(dims) != rank or len(set(dims)) != rank or not all(0 <= dim < array.get_num_dims() for dim in dims):
             raise VerifyException(f"dims must name {rank} different dimensions of the array, found {list(dims)}")

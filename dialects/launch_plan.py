@@ -34,6 +34,13 @@ class ScalarArg:
     dtype: str
 
 
+def arg_from_json(entry: dict[str, Any]) -> ArrayArg | ScalarArg:
+    """The argument that `dataclasses.asdict` made a dictionary of."""
+    if "access" in entry:
+        return ArrayArg(**{**entry, "shape": tuple(entry["shape"]), "strides": tuple(entry["strides"])})
+    return ScalarArg(**entry)
+
+
 @dataclass(frozen=True, slots=True)
 class TensorMapSpec:
     """A tensor map over an array argument. `dims`: the array's dimensions, innermost (stride 1) first; `box`: elements per
@@ -103,12 +110,6 @@ class LaunchPlan:
     def from_json(data: dict[str, Any]) -> LaunchPlan:
         """Raises KeyError or TypeError for data that `to_json` did not make."""
 
-        def arg(entry: dict[str, Any]) -> ArrayArg | ScalarArg:
-            if "access" in entry:
-                entry = {**entry, "shape": tuple(entry["shape"]), "strides": tuple(entry["strides"])}
-                return ArrayArg(**entry)
-            return ScalarArg(**entry)
-
         def param(entry: dict[str, Any]) -> Param:
             spec = entry.get("tensormap")
             if spec is not None:
@@ -118,7 +119,7 @@ class LaunchPlan:
         return LaunchPlan(
             **{
                 **data,
-                "args": tuple(arg(entry) for entry in data["args"]),
+                "args": tuple(map(arg_from_json, data["args"])),
                 "dims": tuple(data["dims"]),
                 "grid": tuple(data["grid"]),
                 "params": tuple(param(entry) for entry in data["params"]),

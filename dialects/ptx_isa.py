@@ -35,6 +35,7 @@ Facts: PTX ISA 9.0. Latencies and costs: as measured on an H200 where `source` s
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -243,18 +244,25 @@ _MODULES: Mapping[str, str] = {
 
 
 class _Table(Mapping[str, Row]):
-    """All rows by opcode, made family by family as they are asked for; iteration makes them all."""
+    """All rows by opcode, made family by family as they are asked for; iteration makes them all, and takes the families in the
+    order of `_MODULES`, whichever were asked for first."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Row] = {}
         self._pending: dict[str, str] = dict(_MODULES)
+        self._lock = threading.RLock()
+        self._opcodes: list[str] = []
 
     def _load(self, family: str) -> None:
-        module = self._pending.pop(family, None)
-        if module is None:
+        if family not in self._pending:
             return
-        families: Mapping[str, Family] = importlib.import_module(f".{module}", __package__).FAMILIES
-        self._rows.update((row.opcode, row) for row in families[family]())
+        with self._lock:
+            module = self._pending.get(family)
+            if module is None:  # another thread has made them meanwhile
+                return
+            families: Mapping[str, Family] = importlib.import_module(f".{module}", __package__).FAMILIES
+            self._rows.update((row.opcode, row) for row in families[family]())
+            del self._pending[family]
 
     def get(self, key: str, default: Any = None) -> Any:
         row = self._rows.get(key)
@@ -275,7 +283,10 @@ class _Table(Mapping[str, Row]):
     def __iter__(self) -> Iterator[str]:
         for family in list(self._pending):
             self._load(family)
-        return iter(self._rows)
+        if not self._opcodes:
+            place = {family: number for number, family in enumerate(_MODULES)}
+            self._opcodes = sorted(self._rows, key=lambda opcode: place[opcode.partition(".")[0]])
+        return iter(self._opcodes)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -45,10 +45,12 @@ from xdsl.utils.exceptions import VerifyException
 from .diagnostics import Emitter
 from .dim_expr import DimExpr, DimExprError
 from .tile_types import (
+    TOO_LARGE_HINT,
     DimExprAttr,
     check_element,
     int_attr,
     shape_of,
+    too_large,
 )
 
 
@@ -190,6 +192,11 @@ class KernelOp(IRDLOperation):
                     )
                 if not isinstance(argument.type.layout, StridedLayoutAttr | NoneAttr):
                     raise VerifyException(f"argument %{name}: the memref's layout must be strided<[…]>")
+                if isinstance(argument.type.layout, StridedLayoutAttr) and len(argument.type.layout.strides) != len(exprs):
+                    raise VerifyException(
+                        f"argument %{name} has {len(exprs)} dimensions, its type states {len(argument.type.layout.strides)} strides: "
+                        "state one for each dimension, as in strided<[?, 1]>"
+                    )
                 check_element(argument.type.element_type, f"argument %{name}")
                 for extent, expr in zip(argument.type.get_shape(), exprs):
                     if extent >= 0 and not (expr.op == "int" and expr.value == extent):
@@ -242,6 +249,8 @@ class KernelOp(IRDLOperation):
                     emitter.error(
                         op, f"'{op.name}': the extents of a tile are known and positive, found {result.type}", hint
                     )
+                elif reason := too_large(shape_of(result.type)):
+                    emitter.error(op, f"'{op.name}': {reason}", TOO_LARGE_HINT)
         emitter.raise_if_errors()
 
     def print(self, printer: Printer) -> None:

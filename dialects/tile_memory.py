@@ -48,7 +48,7 @@ def _verify_access(op: LoadOp | StoreOp, tile: Attribute) -> None:
     if not isinstance(array, MemRefType):
         raise VerifyException(f"the array must be a memref, found {array}")
     if len(op.indices) != array.get_num_dims():
-        raise VerifyException(f"the array has {array.get_num_dims()} dimensions, found {len(op.indices)} indices")
+        raise VerifyException(f"an array of rank {array.get_num_dims()} takes as many indices, found {len(op.indices)}")
     if element_type(tile) != array.element_type:
         raise VerifyException(f"the array's elements are {array.element_type}, the tile's are {element_type(tile)}")
     rank = len(shape_of(tile))

@@ -1,4 +1,4 @@
-"""y = softmax(x) along each row; a block takes one row, in pieces. `python examples/softmax.py` runs it and checks it."""
+"""y = softmax(x) along each row; a block takes one row, in pieces; a row of nothing but -inf gives zeros. `python examples/softmax.py` runs it and checks it."""
 
 import math
 
@@ -14,9 +14,10 @@ def softmax(x: Array[f32, M, N], y: Array[f32, M, N], BLOCK: tesela.constexpr = 
     top, total = -math.inf, 0.0  # the running maximum, and the running sum of exp(x - top)
     for j in tesela.range(0, N, BLOCK):
         piece = tesela.load(x, (row, j), (BLOCK,), fill=-math.inf)
-        new_top = max(top, piece.max())
+        new_top = max(top, piece.max(), -1e38)  # finite, so that exp(-inf - new_top) is 0
         total = total * tesela.exp(top - new_top) + tesela.exp(piece - new_top).sum()
         top = new_top
+    total = max(total, 1e-30)  # it is at least 1, but for a row of nothing but -inf
     for j in tesela.range(0, N, BLOCK):
         y[row, j : j + BLOCK] = tesela.exp(x[row, j : j + BLOCK] - top) / total
 

@@ -17,8 +17,9 @@ import ast
 import difflib
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,15 @@ from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from ..runtime.compile import Source
     from ..runtime.kernel import Kernel
+    from ..runtime.launch import Variant
+    from .fingerprint import Dependencies
 
 __all__ = ["InlineFunction", "KernelFunction", "function", "kernel"]
+
+OF_COMPILED = ("last", "notes", "plan", "ptx", "resources", "sass", "variant")
+"""Attributes of `Kernel` that a kernel function, which is compiled once for each set of compile-time values, does not have."""
 
 REQUIRED: Any = inspect.Parameter.empty
 """The default of a parameter that has none."""
@@ -102,6 +109,10 @@ class KernelFunction:
     def __repr__(self) -> str:
         return f"<tesela.kernel {self.__qualname__}>"
 
+    def __getattr__(self, name: str) -> Any:
+        hint = f"; the compiled kernel has it: {self.__dict__.get('name')}.compile().{name}" if name in OF_COMPILED else ""
+        raise AttributeError(f"the kernel {self.__dict__.get('__qualname__', '')} has no attribute {name!r}{hint}")
+
     def bind(self, values: dict[str, Any]) -> dict[str, Any]:
         """All compile-time values by name: those given, else the defaults.
 
@@ -139,7 +150,7 @@ class KernelFunction:
         return self._trace(self.bind(values))[0]
 
     def ir(self, level: str = "tile", **values: Any) -> str:
-        """The program's text at a level, 'tile', 'async', 'layout' or 'ptx-ir'; compile-time values as for `trace`."""
+        """The program's text at a level, 'tile', 'async', 'layout', 'schedule' or 'ptx-ir'; compile-time values as for `trace`."""
         if level != "tile":
             return self.compile(**values).ir(level)
         from ..dialects.parsing import print_module
@@ -150,9 +161,9 @@ class KernelFunction:
         """`trace()` with the default of every compile-time parameter: what `tesela.compile(kernel)` compiles."""
         return self.trace()
 
-    def compile(self, target: str | None = None, **values: Any) -> Kernel:
-        """The compiled kernel for these compile-time values; the same object each time."""
-        return self._program(self.bind(values), target).kernel
+    def compile(self, target: str | None = None, *, pins: Mapping[str, int] | None = None, **values: Any) -> Kernel:
+        """The compiled kernel for these compile-time values; the same object each time. `pins` as for `tesela.compile`."""
+        return self.program(self.bind(values), target, tuple(sorted((pins or {}).items()))).kernel
 
     def __call__(
         self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any
@@ -168,9 +179,26 @@ class KernelFunction:
             try:
                 types = tuple([args[i].dtype for i in self._typed if i < len(args)])
             except AttributeError:  # an array that only its interface describes; `view` knows them all
-                return self._program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
+                return self.program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
         if plain and (found := self._plain.get(types)) is not None and found.is_current():
             return found.kernel(*args, device=device, stream=stream)
+        args, kwargs, values = self.split(args, kwargs)
+        program = self.program(self.bind(values), target)
+        if plain:
+            self._plain[types] = program
+        return program.kernel(*args, device=device, stream=stream, **kwargs)
+
+    def warmup(
+        self, *args: Any, target: str | None = None, device: str | None = None, pins: Mapping[str, int] | None = None, **kwargs: Any
+    ) -> Variant:
+        """Compile what a call on such arguments needs, and load it on the GPU; arrays may be stated as shapes or as `tesela.ArraySpec`s, with their
+        element types where the kernel leaves them open, and scalars left out. Compile-time parameters as in a call."""
+        args, kwargs, values = self.split(args, kwargs)
+        program = self.program(self.bind(values), target, tuple(sorted((pins or {}).items())))
+        return program.kernel.warmup(*args, device=device, **kwargs)
+
+    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+        """The arguments of a call as those of the launch, by position and by name, and the compile-time values."""
         values: dict[str, Any] = {}
         if self.constants:
             if len(args) > len(self.params):
@@ -182,19 +210,26 @@ class KernelFunction:
                 if name in values:
                     raise self.error(name, f"{self.name}: {name} is given twice")
                 values[name] = kwargs.pop(name)
+            self._check_names(kwargs)
         if self.type_variables:
             values |= self._types_of(args, kwargs)
         for param in self.arguments[len(args) :]:
             if param.default is not REQUIRED:
                 kwargs.setdefault(param.name, param.default)
-        program = self._program(self.bind(values), target)
-        if plain:
-            self._plain[types] = program
-        return program.kernel(*args, device=device, stream=stream, **kwargs)
+        return args, kwargs, values
+
+    def _check_names(self, kwargs: dict[str, Any]) -> None:
+        """Raises TeselaError for an argument by a name that the signature does not have."""
+        names = (*(param.name for param in self.params), *self.type_variables)
+        for name in kwargs:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, 1)
+                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
+                raise self.error(None, f"{self.name} has no parameter {name}", hint)
 
     def _types_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, DType]:
         """The values of type variables: those given as `T=…`, else the element types of the arrays passed."""
-        from ..runtime.arrays import view
+        from ..runtime.arrays import as_spec, view
 
         given = {name: kwargs.pop(name) for name in self.type_variables if name in kwargs}
         found: dict[str, tuple[str, str]] = {}
@@ -202,7 +237,10 @@ class KernelFunction:
             variable = param.annotation.dtype if isinstance(param.annotation, Array) else None
             if not isinstance(variable, str) or variable in given or value is None:
                 continue
-            dtype = view(value, f"{self.name}: {param.name}").dtype
+            spec = as_spec(value)
+            if spec is not None and spec.dtype is None:
+                continue  # another array may say
+            dtype = (spec.view("") if spec is not None else view(value, f"{self.name}: {param.name}")).dtype
             if dtype not in DTYPES:
                 message = f"{self.name}: {param.name} has elements of type {dtype}, which is no element type"
                 raise self.error(param.name, message, f"name the type: {variable}=tesela.bf16")
@@ -212,8 +250,13 @@ class KernelFunction:
                 raise self.error(param.name, message, f"both are stated as {variable}")
         return given | {name: DTYPES[dtype] for name, (dtype, _) in found.items()}
 
-    def _program(self, bound: dict[str, Any], target: str | None) -> Program:
-        key = (target, *map(_key, bound.values()))
+    def opened(self, **values: Any) -> Source:
+        """The program for these compile-time values, as `tesela.compile` takes it."""
+        return Reading(self, self.bind(values)).opened()
+
+    def program(self, bound: dict[str, Any], target: str | None, pins: tuple[tuple[str, int], ...] = ()) -> Program:
+        """The program for these compile-time values, as `bind` gives them; compiled again where what it was made from has changed."""
+        key = (target, pins, *map(_key, bound.values()))
         found = self._programs.get(key)
         if found is not None and found.is_current():
             return found
@@ -221,8 +264,9 @@ class KernelFunction:
 
         with self._lock:
             if self._programs.get(key) is found:  # no other thread has been here
-                module, captures = self._trace(bound)
-                self._programs[key] = Program(compile_module(module, target), captures)
+                reading = Reading(self, bound)
+                made = compile_module(reading, target, pins=dict(pins))
+                self._programs[key] = Program(made, reading.captures())
             return self._programs[key]
 
     def _trace(self, bound: dict[str, Any]) -> tuple[ModuleOp, tuple[Capture, ...]]:
@@ -244,6 +288,40 @@ class KernelFunction:
         return _signature_error(self.function, parameter, message, hint)
 
 
+class Reading:
+    """A kernel read with some compile-time values: what it depends on, its module once it is traced, and what that took from outside."""
+
+    def __init__(self, kernel: KernelFunction, bound: dict[str, Any]):
+        self.kernel, self.bound = kernel, bound
+        self._captures: tuple[Capture, ...] | None = None
+
+    @cached_property
+    def dependencies(self) -> Dependencies:
+        from .fingerprint import dependencies
+
+        return dependencies(self.kernel, self.bound)
+
+    def opened(self, **values: Any) -> Source:
+        """The program; its values are bound already."""
+        assert not values
+        from ..runtime.compile import Source
+
+        return Source(self.trace, self.fingerprint)
+
+    def trace(self) -> ModuleOp:
+        module, self._captures = self.kernel._trace(self.bound)
+        return module
+
+    def fingerprint(self) -> str | None:
+        """The key of all that it depends on; None where it was traced and took more from outside than was foreseen, or something else."""
+        found = self.dependencies
+        return None if self._captures is not None and not found.covers(self._captures) else found.key
+
+    def captures(self) -> tuple[Capture, ...]:
+        """What must be unchanged for the program to be current."""
+        return self._captures if self._captures is not None else self.dependencies.changeable()
+
+
 class InlineFunction:
     """What `@tesela.function` makes: a helper of kernels, inlined where it is called. A plain function can be called too; this one
     says what it is for, and ordinary Python that calls it gets an error."""
@@ -258,19 +336,20 @@ class InlineFunction:
         raise outside_kernel(self.__name__)
 
 
-def kernel(function: Callable[..., Any]) -> KernelFunction:
+def kernel(function: Callable[..., Any] | None = None) -> KernelFunction:
     """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none."""
     return KernelFunction(_plain(function, "kernel"))
 
 
-def function(function: Callable[..., Any]) -> InlineFunction:
+def function(function: Callable[..., Any] | None = None) -> InlineFunction:
     """Decorator: mark a function as a helper that kernels call."""
     return InlineFunction(_plain(function, "function"))
 
 
 def _plain(function: Any, decorator: str) -> FunctionType:
     if not isinstance(function, FunctionType):
-        raise TeselaError(f"@tesela.{decorator} takes a function defined with def, found {type(function).__name__}")
+        hint = f"write @tesela.{decorator}, without parentheses" if function is None else None
+        raise TeselaError.at(None, f"@tesela.{decorator} takes a function defined with def, found {type(function).__name__}", hint)
     return function
 
 

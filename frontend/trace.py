@@ -361,9 +361,11 @@ class Tracer:
         what = f"{ast.unparse(node)} is of type {type(value).__name__}"  # type: ignore[arg-type]
         if isinstance(value, KernelFunction):
             raise self.error(f"{ast.unparse(node)} is a kernel; a kernel cannot call one", "share code as a plain function", node)
-        hint = "pass it as an argument of the kernel" if hasattr(value, "shape") else "numbers, strings, dtypes and tuples can be captured"
-        if getattr(value, "__name__", None) in WORDS:
-            hint = f"write tesela.{value.__name__}"
+        is_array = hasattr(value, "shape") and not isinstance(value, type)
+        hint = "pass it as an argument of the kernel" if is_array else "numbers, strings, dtypes and tuples can be captured"
+        name = getattr(value, "__name__", None)
+        if name in WORDS or name in _ELEMENT_TYPES:
+            hint = f"write tesela.{_ELEMENT_TYPES.get(name, name)}"
         raise self.error(f"{what}, which a kernel cannot capture", hint, node)
 
     # Expressions
@@ -484,7 +486,9 @@ class Tracer:
                 try:
                     return self._record(node, Capture(vars(owner), name, getattr(owner, name)))
                 except AttributeError:
-                    near = difflib.get_close_matches(name, dir(owner), 2)
+                    # Of tesela only the words: its decorators and classes have no meaning here.
+                    known = WORDS if owner.__name__ == __package__.partition(".")[0] else dir(owner)
+                    near = difflib.get_close_matches(name, known, 2)
                     hint = f"did you mean {' or '.join(near)}?" if near else None
                     raise self.error(f"the module {owner.__name__} has no {name}", hint) from None
             case Value() | ArrayRef():
@@ -498,8 +502,13 @@ class Tracer:
                     if name in METHODS:
                         return Method(owner, name)
         known = ["shape", "dtype", "ndim", *(["T", *METHODS] if isinstance(owner, Value) else [])]
-        near = difflib.get_close_matches(name, known, 1) if isinstance(owner, Value | ArrayRef) else []
-        raise self.error(f"{describe(owner)} has no attribute {name}", f"did you mean {near[0]}?" if near else None)
+        hint = None
+        if isinstance(owner, Value | ArrayRef):
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+            if not near and name in WORDS:
+                hint = f"write tesela.{name}"
+        raise self.error(f"{describe(owner)} has no attribute {name}", hint)
 
     def _expr_Subscript(self, node: ast.Subscript) -> Any:
         return subscript(self, node)
@@ -764,6 +773,10 @@ BUILTIN_HINTS = {
     "any": "write tesela.max(x.to(tesela.i32)) != 0",
     "all": "write tesela.min(x.to(tesela.i32)) != 0",
 }
+
+_ELEMENT_TYPES = {f"float{n}": f"f{n}" for n in (16, 32, 64)} | {f"int{n}": f"i{n}" for n in (8, 16, 32, 64)}
+_ELEMENT_TYPES |= {"bfloat16": "bf16", "bool": "i1", "bool_": "i1"}
+"""What NumPy and ml_dtypes call the element types."""
 
 _STATEMENTS = {
     getattr(ast, name.removeprefix("_stmt_")): method for name, method in vars(Tracer).items() if name.startswith("_stmt_")

@@ -15,6 +15,7 @@ The numeric rule of every operation stands in docs/numbers.md.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 from typing import cast as cast_type
@@ -75,7 +76,7 @@ class Word:
     meaning outside kernels too."""
 
     outside: Callable[..., Any] | None = None
-    """What ordinary Python gets that calls the word; None for the error."""
+    """What ordinary Python gets that calls the word; None for the error, which NotImplemented as its result stands for as well."""
 
     def __init__(self, declaration: Callable[..., Any]):
         self.name = declaration.__name__
@@ -93,8 +94,8 @@ class Word:
         return f"tesela.{self.name}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.outside is not None:
-            return self.outside(*args, **kwargs)
+        if self.outside is not None and (result := self.outside(*args, **kwargs)) is not NotImplemented:
+            return result
         raise outside_kernel(self.name)
 
 
@@ -145,8 +146,21 @@ def load(array: Array, starts: Operand | tuple[Operand, ...], shape: Shape = (),
 
     `shape`: the tile's extents; () gives a scalar. A tile of fewer dimensions than the array covers the last ones, or those that
     `dims` names. Past an edge it reads 0, or `fill`. `array[m : m + 128, k : k + 64]` is the same, in NumPy's words.
+
+    (Outside of kernels `tesela.load("folder")` is `tesela.load_kernel`.)
     """
     ...
+
+
+def _load_outside(*args: Any, **kwargs: Any) -> Any:
+    if kwargs or len(args) != 1 or not isinstance(args[0], str | os.PathLike):
+        return NotImplemented
+    from ..runtime.export import load
+
+    return load(args[0])
+
+
+WORDS["load"].outside = _load_outside
 
 
 @_word
@@ -362,7 +376,7 @@ def argmin(x: Tile, axis: int, *, keepdims: bool = False) -> Tile:
 @_word
 def dot(a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
     """acc + a·b for tiles M×K and K×N, and batches of them. `acc` is f32 for f16, bf16 and f32 operands, f64 for f64, i32 for i8; without it
-    it is zero. `acc + a @ b` is the same."""
+    it is zero. `acc + a @ b` is the same. Only f16 and bf16 operands are lowered to PTX; the others run in the interpreter."""
     ...
 
 

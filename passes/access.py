@@ -1,7 +1,8 @@
 """How wide a vector may be that moves neighbouring elements of a tile to or from an array: what is known before layouts are.
 
 A vector access must be aligned, and inside or outside of the array as a whole. Alignment comes from the argument's `align` (of its base and its
-strides) and from what divides the tile's start; wholeness from what divides the array's extent and the tile's own.
+strides) and from what divides the tile's start; wholeness from what divides the array's extent and the tile's own, or from a
+test, made at run time, that the whole tile is inside.
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ def extent_divisor(kernel: tile.KernelOp, array: SSAValue, dim: int) -> int:
     return kernel.divisor(str(expr.value)) if expr.op == "sym" else 1
 
 
-def vector_access(kernel: tile.KernelOp, facts: Divisibility, op: tile.LoadOp | tile.StoreOp) -> tuple[int | None, int]:
+def vector_access(
+    kernel: tile.KernelOp, facts: Divisibility, op: tile.LoadOp | tile.StoreOp, whole: bool = False
+) -> tuple[int | None, int]:
     """(the tile's dimension along which elements lie side by side, how many of them may move together): (None, 1) where no
-    dimension is known to have stride 1. The number is a power of two."""
+    dimension is known to have stride 1. The number is a power of two. `whole`: for a tile that lies inside the array altogether."""
     array, dims = op.array, op.tile_dims()
     kind = array.type
     assert isinstance(kind, MemRefType)
@@ -70,7 +73,7 @@ def vector_access(kernel: tile.KernelOp, facts: Divisibility, op: tile.LoadOp | 
     width = gcd(
         aligned,
         facts.divisor(op.indices[dim]),
-        extent_divisor(kernel, array, dim),
+        0 if whole else extent_divisor(kernel, array, dim),
         tile.shape_of(value.type)[position],
         VECTOR_BYTES // size if size > 1 else BYTE_VECTOR,
     )

@@ -10,6 +10,7 @@ block can have, the error lists every buffer and says how many stages would fit.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -149,7 +150,7 @@ def _too_much(kernel: tile.KernelOp, rings: Sequence[_Ring], total: int, target:
         return sum(ring.bytes(min(depth, ring.depth)) for ring in rings)
 
     deepest = max((ring.depth for ring in rings), default=1)
-    fitting = next((depth for depth in range(deepest, 0, -1) if needed(depth) <= target.max_shared_bytes), 0)
+    fitting = bisect_right(range(1, deepest + 1), target.max_shared_bytes, key=needed)
     hint = f"at most {fitting} stages fit" if fitting else "not even one stage fits: make the tiles smaller"
     return TeselaError.at(
         kernel,

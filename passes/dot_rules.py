@@ -202,7 +202,8 @@ def check_types(op: tile.DotOp | async_copy.DotOp) -> None:
     """Raises TeselaError unless the operands are f16 or bf16 and the accumulator is f32."""
     operand, acc = operand_tile(op.lhs.type).element_type, element_type(async_copy.pending_tile(op.acc.type))
     if not isinstance(operand, Float16Type | BFloat16Type):
-        raise TeselaError.at(op, f"dot takes f16 or bf16 operands, found {operand}", "cast the operands with tile.cast")
+        hint = "other types run in the interpreter only: convert the operands (tile.cast; x.to(f16) in Python)"
+        raise TeselaError.at(op, f"dot takes f16 or bf16 operands, found {operand}", hint)
     if not isinstance(acc, Float32Type):
         raise TeselaError.at(
             op, f"dot sums in f32, but the accumulator is {acc}", "accumulate in f32 and cast the result with tile.cast"

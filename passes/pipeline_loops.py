@@ -29,6 +29,8 @@ The release stands after the dot, and the put after the release, because the slo
 Where no asynchronous dot reads a channel (operands of `mma.sync`) the release of the trip before comes after this trip's get: the barrier that the get
 needs is the release's too.
 
+**Dots a trip late.** A dot that takes what another one's result became is issued beside that one in the next trip (delay_dots.py).
+
 **What stays.** A put stays where it is, in a channel of one slot, if it copies through registers, if its indices depend on what the loop
 computes in another way, or if the loop stores to what may be the same memory; a note says so. An accumulator that other code of the
 loop reads is awaited in its trip: ptxas would serialise every dot of the kernel otherwise. So is one whose dot takes an operand from registers that
@@ -58,6 +60,7 @@ from ..dialects.target import Target
 from . import dot_rules
 from .alloc_shared import ring_bytes, scratch_bound
 from .base import Pass, PassContext
+from .delay_dots import delay_dot, find_delay
 from .divisibility import growth, is_inside
 from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY, DOT_MACS_PER_CLOCK
 
@@ -81,7 +84,7 @@ class PipelineLoops(Pass):
             choose_stages(kernel, loops, self.stages, target)
             for loop in loops:
                 if loop.stages > 1:
-                    _Pipeliner(loop).run()
+                    _Pipeliner(loop, target).run()
                 _note_what_stays(loop, context.emitter)
 
 
@@ -343,12 +346,14 @@ class _Site:
     after: Operation | None = None
     puts: list[Ring] = field(default_factory=list)
     releases: list[Ring] = field(default_factory=list)
+    ops: list[Operation] = field(default_factory=list)
+    """What was put there."""
 
 
 class _Pipeliner:
     """Rewrites one loop."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, target: Target) -> None:
         self.loop = loop
         self.ahead = loop.stages - 1
         self.place = {op: index for index, op in enumerate(loop.block.ops)}
@@ -358,6 +363,10 @@ class _Pipeliner:
         """Rings that a dot still reads when the next trip begins."""
         self.read_at_once = [ring for ring in self.moved if not ring.dots and not ring.read_elsewhere]
         """Rings that no asynchronous dot reads: released with the next trip's get."""
+        self.delay = None
+        if not loop.chains:
+            limit = dot_rules.accumulator_limit(dot_rules.block_warps(loop.kernel), target)
+            self.delay = find_delay(loop.op, {ring.get: ring.release for ring in loop.rings}, limit)
         self.last_dot = max(carried, key=self.place.__getitem__, default=None)
 
     def run(self) -> None:
@@ -369,6 +378,9 @@ class _Pipeliner:
         self._ahead_of_the_loop(sites)
         self._insert_sites(sites)
         self._rebuild(tokens)
+        if self.delay is not None:
+            refill = [op for site in sites if site.after is self.delay.release for op in site.ops]
+            delay_dot(self.loop.op, self.delay, refill, trip_count(self.loop.op) is not None)
 
     # -- where things go
 
@@ -386,6 +398,9 @@ class _Pipeliner:
                     at = at.next_op
                 site = sites.setdefault(at, _Site(after=at))
                 site.releases.append(ring)
+            elif self.delay is not None and ring.release is self.delay.release and ring in self.moved:
+                at = ring.release
+                site = sites.setdefault(at, _Site(after=at))
             elif ring in self.moved:
                 at = _first_of_run(ring.fill)
                 site = sites.setdefault(at, _Site(before=at))
@@ -484,6 +499,7 @@ class _Pipeliner:
                 inside = _Builder(site.puts[0].fill)
                 self._put(inside, site.puts, {counter: later}, None)
                 build.branch(condition, inside.ops)
+            site.ops = list(build.ops)
             if site.after is not None:
                 block.insert_ops_after(build.ops, site.after)
             else:

@@ -79,6 +79,32 @@ class ArrayView:
         return "host memory" if self.device == HOST else f"GPU {self.device}"
 
 
+@dataclass(frozen=True)
+class ArraySpec:
+    """An array that need not exist yet, to compile for. `dtype`: an element type ('bf16'), by default what the kernel declares; `strides` in
+    elements, by default dense; `align`: what divides its address, in bytes."""
+
+    shape: tuple[int, ...]
+    dtype: str | None = None
+    strides: tuple[int, ...] | None = None
+    align: int = 256
+
+    def view(self, declared: str) -> ArrayView:
+        """It as an array whose kernel declares the element type `declared`."""
+        dtype = str(getattr(self.dtype, "name", None) or self.dtype or declared)
+        itemsize = ELEMENT_TYPES[dtype].itemsize if dtype in ELEMENT_TYPES else 1
+        strides = dense_strides(self.shape) if self.strides is None else tuple(self.strides)
+        return ArrayView(self.align, tuple(self.shape), strides, dtype, itemsize, HOST, False, None, None)
+
+
+def as_spec(value: Any) -> ArraySpec | None:
+    """An ArraySpec, or a shape, as an ArraySpec; None for anything else."""
+    if isinstance(value, ArraySpec):
+        return value
+    is_shape = isinstance(value, tuple | list) and all(isinstance(extent, int) and not isinstance(extent, bool) for extent in value)
+    return ArraySpec(tuple(value)) if is_shape else None
+
+
 def fits(found: str, declared: str) -> bool:
     """Whether an array of element type `found` may be passed where a kernel declares `declared`."""
     return found == declared or (found == RAW_16_BITS and declared == "bf16") or (declared == "index" and found == "i64")

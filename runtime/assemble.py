@@ -12,7 +12,6 @@ warnings here, and errors under `strict`: a serialised `wgmma` (C7510 … C7520)
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -53,6 +52,11 @@ class Assembler:
 
             return "driver {}.{}".format(*driver.driver_version())
         return _ptxas_version(self.path)
+
+    def identity(self) -> str:
+        """What tells ptxas executables apart without starting them: path, size, time of modification."""
+        status = os.stat(self.path)
+        return f"{self.path} {status.st_size} {status.st_mtime_ns}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +167,18 @@ def assemble(
             raise TeselaError.at(None, f"{assembler.path} could not be started: {error.strerror}") from None
         log = (done.stdout + done.stderr).replace(str(source), "kernel.ptx")
         image = output.read_bytes() if done.returncode == 0 and output.exists() else b""
-    messages = read_messages(log, ptx, strict)
-    errors = [message for message in messages if message.severity == "error"]
-    if not image and not errors:
-        errors = [Diagnostic("error", f"ptxas ended with status {done.returncode} and wrote no cubin:\n{log.strip()}")]
-    if errors:
+    assembled = judged(Assembled(image, True, assembler, log, [], read_resources(log)), ptx, strict)
+    if not image:
+        raise TeselaError(f"ptxas ended with status {done.returncode} and wrote no cubin:\n{log.strip()}")
+    return assembled
+
+
+def judged(assembled: Assembled, ptx: str, strict: bool) -> Assembled:
+    """The same with the messages that its log holds. Raises TeselaError where one is an error."""
+    assembled.messages = read_messages(assembled.log, ptx, strict)
+    if errors := [message for message in assembled.messages if message.severity == "error"]:
         raise TeselaError(errors, {PTX_FILE: ptx})
-    return Assembled(image, True, assembler, log, messages, read_resources(log))
+    return assembled
 
 
 def target_of(ptx: str) -> str:
@@ -277,9 +286,11 @@ def wheel_executable(distribution: str, name: str) -> str | None:
         for path in sorted(Path(folder).glob(f"cu*/bin/{name}"), reverse=True):
             if os.access(path, os.X_OK):
                 return str(path)
+    from importlib import metadata  # slow to import, and rarely needed
+
     try:
-        files = importlib.metadata.files(distribution) or ()
-    except importlib.metadata.PackageNotFoundError:
+        files = metadata.files(distribution) or ()
+    except metadata.PackageNotFoundError:
         return None
     for file in files:
         path = str(file.locate())

@@ -1,6 +1,7 @@
 """`tesela.compile`: a program as a file, as text, as a module or from Python, to a `Kernel`.
 
-Compilation proper happens at the first launch, once for each variant (`specialize.py`); `Kernel.variant` does it ahead of time.
+Compilation proper happens at the first launch, once for each variant (`specialize.py`); `Kernel.compile` does it ahead of time. What was
+made before, in this process or another, comes from the disk cache (`cache.py`): then the program is not even parsed or traced.
 """
 
 from __future__ import annotations
@@ -8,16 +9,23 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import LaunchPlan
 from ..dialects.target import Target, get_target
+from .cache import Entry, compiler_fingerprint, digest, get_cache
+from .contract import Contract
+from .entries import contract_from_json, contract_to_json, read_variant, variant_entry
 from .kernel import Kernel
 from .launch import Variant
-from .specialize import Facts, contract_of, kernels_of, specialize
+from .specialize import PINS, Facts, contract_of, kernels_of, specialize
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -25,34 +33,106 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class ModuleSource(Protocol):
-    """What the Python frontend hands over: a function that states its tile-level module for given compile-time values."""
+    """What the Python frontend hands over: a function that is a program for given compile-time values."""
 
-    def trace(self, **values: Any) -> ModuleOp: ...
+    def opened(self, **values: Any) -> Source:
+        """The program; all values have defaults, or are given."""
+        ...
 
 
 DUMP_VARIABLE = "TESELA_DUMP"
 """Names a folder that gets every level of every variant, its PTX and its launch plan, as files."""
 
-_compiling = threading.Lock()
+_compiling = threading.RLock()
+"""Held by whoever works on IR: the compiler is Python, threads would gain nothing, and xDSL promises them nothing."""
 log = logging.getLogger("tesela")
 
 
-class ModuleCompiler:
-    """Makes the variants of one kernel of a module, and prints its levels. One variant is compiled at a time, whatever the threads:
-    the compiler is Python and would gain nothing."""
+class Source:
+    """A program, whose module is made when it is first asked for. `fingerprint`: a digest of all that `make` depends on; None where that
+    cannot be told, and nothing is cached."""
 
-    def __init__(self, module: ModuleOp, name: str, strict: bool = False):
-        self.module, self.name, self.strict = module, name, strict
+    def __init__(self, make: Callable[[], ModuleOp], fingerprint: Callable[[], str | None]):
+        self._make = make
+        self.fingerprint = fingerprint
+        self._module: ModuleOp | None = None
+
+    @property
+    def module(self) -> ModuleOp:
+        with _compiling:
+            if self._module is None:
+                self._module = self._make()
+            return self._module
+
+    def digest(self) -> str:
+        """A digest of the module's text with its places: those stand in the code, for profilers, and in messages."""
+        from ..dialects.parsing import print_module
+
+        with _compiling:
+            return digest(print_module(self.module, debuginfo=True))
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is known of a kernel without its module. `ir`: `Source.digest`, or '' where there is no cache; `is_made`: from the module
+    itself, and not from the cache."""
+
+    contract: Contract
+    ir: str
+    is_made: bool = False
+
+
+class ModuleCompiler:
+    """Makes the variants of one kernel of a program, and prints its levels."""
+
+    def __init__(self, source: Source, program: Program, strict: bool = False, pins: Mapping[str, int] | None = None):
+        self.source, self.program, self.strict, self.pins = source, program, strict, dict(pins or {})
+        self.name = program.contract.name
+        self._checked = program.is_made
         self._dumped = 0
 
+    @property
+    def module(self) -> ModuleOp:
+        """The tile-level module. Raises TeselaError where it is no longer what the contract was read from."""
+        with _compiling:
+            module = self.source.module
+            if not self._checked and self.source.digest() != self.program.ir:
+                hint = "compile it again, or leave alone the functions and values that it reads"
+                raise self.program.contract.error("what the kernel is made from has changed since it was compiled", hint)
+            self._checked = True
+            return module
+
     def __call__(self, facts: Facts, target: Target) -> Variant:
+        store = get_cache()
+        dump = os.environ.get(DUMP_VARIABLE)
+        if store is None or dump:
+            return self._compile(facts, target, dump)
+        ir = self.program.ir or self.source.digest()
+        key = digest("variant", compiler_fingerprint(), ir, self.name, repr(facts), target.name, repr(sorted(self.pins.items())))
+        title = f"{self.name} for {target.name}: {facts}" + "".join(f", {name} = {value}" for name, value in self.pins.items())
+
+        def decode(entry: Entry) -> Variant:
+            plan, ptx, messages = read_variant(entry)
+            return Variant(facts, plan, ptx, messages, {}, self.strict)
+
+        def encode(made: Variant) -> Entry:
+            return variant_entry(title, made.plan, made.ptx, made.messages, made.times)
+
+        start = time.perf_counter()
+        variant = store.fetch("variant", key, decode, lambda: self._compile(facts, target, None), encode)
+        if not variant.times:
+            variant.times["load"] = (time.perf_counter() - start) * 1e3
+            log.debug("%s for %s comes from the cache: %s", self.name, target.name, facts)
+        return variant
+
+    def _compile(self, facts: Facts, target: Target, dump: str | None) -> Variant:
         from ..lowering.pipeline import compile_kernel
 
         with _compiling:
-            done = compile_kernel(specialize(self.module, self.name, facts), self.name, target)
+            done = compile_kernel(specialize(self.module, self.name, facts, self.pins), self.name, target)
             log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
-            if folder := os.environ.get(DUMP_VARIABLE):
-                self._dump(Path(folder), facts, target, done.ptx, done.plan)
+            if dump:
+                self._dump(Path(dump), facts, target, done.ptx, done.plan)
         return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program)
 
     def _dump(self, folder: Path, facts: Facts, target: Target, ptx: str, plan: LaunchPlan) -> None:
@@ -72,11 +152,18 @@ class ModuleCompiler:
     def ir(self, level: str, facts: Facts, target: Target) -> str:
         """The text of the module at a level of `lowering.pipeline.STAGES`. Raises TeselaError for an unknown level."""
         from ..dialects.parsing import print_module
+
+        with _compiling:
+            return print_module(self.lowered(level, facts, target))
+
+    def lowered(self, level: str, facts: Facts, target: Target) -> ModuleOp:
+        """A new module at a level."""
         from ..lowering.pipeline import lower_to
 
-        module = specialize(self.module, self.name, facts)
-        lower_to(module, level, target)
-        return print_module(module)
+        with _compiling:
+            module = specialize(self.module, self.name, facts, self.pins)
+            lower_to(module, level, target)
+            return module
 
 
 def compile(
@@ -86,6 +173,7 @@ def compile(
     kernel: str | None = None,
     filename: str | None = None,
     strict: bool = False,
+    pins: Mapping[str, int] | None = None,
     **values: Any,
 ) -> Kernel:
     """A callable kernel.
@@ -93,50 +181,96 @@ def compile(
     `source`: the path of an .mlir file, the text of a module (a string that holds 'tile.kernel'), a module, or a kernel
     function of the Python frontend. `target`: 'sm_90a', 'sm_80' …; None leaves it to the GPU of each launch. `kernel` names one of a
     module's kernels, `filename` what errors in a text call it. `strict`: what the assembler warns of, serialised tensor core
-    instructions or spilled registers, is an error. `values`: compile-time parameters of a kernel function. Raises TeselaError
-    with all errors of the program.
+    instructions or spilled registers, is an error. `pins`: choices that the compiler is not to make, {'warps': 8, 'stages': 3}.
+    `values`: compile-time parameters of a kernel function. Raises TeselaError with all errors of the program.
     """
+    chosen = get_target(target) if isinstance(target, str) else target
+    check_pins(pins or {})
+    opened = open_source(source, filename, **values)
+    program = read_program(opened, kernel)
+    return Kernel(program.contract, ModuleCompiler(opened, program, strict, pins), chosen)
+
+
+def check_pins(pins: Mapping[str, int]) -> None:
+    """Raises TeselaError for a choice that cannot be pinned, or a value that is no positive integer."""
+    for name, value in pins.items():
+        if name not in PINS:
+            raise TeselaError.at(None, f"'{name}' cannot be pinned", f"what can: {', '.join(PINS)}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise TeselaError.at(None, f"{name} is pinned to {value!r}, but a positive integer is required")
+
+
+def read_program(source: Source, kernel: str | None) -> Program:
+    """The contract of a source's kernel called `kernel`, or of its only one; from the cache, if it was seen before."""
+    store = get_cache()
+    fingerprint = source.fingerprint() if store is not None else None
+    if store is None or fingerprint is None:
+        return _make_program(source, kernel, False)
+    key = digest("program", compiler_fingerprint(), fingerprint, kernel or "")
+
+    def decode(entry: Entry) -> Program:
+        return Program(contract_from_json(entry.info["contract"]), entry.info["ir"])
+
+    def encode(made: Program) -> Entry | None:
+        if source.fingerprint() != fingerprint:  # it changed while it was read
+            return None
+        return Entry(made.contract.signature, {"contract": contract_to_json(made.contract), "ir": made.ir}, {})
+
+    return store.fetch("program", key, decode, lambda: _make_program(source, kernel, True), encode)
+
+
+def _make_program(source: Source, kernel: str | None, with_digest: bool) -> Program:
     from ..lowering.pipeline import select_kernel
 
-    chosen = get_target(target) if isinstance(target, str) else target
-    module = load_module(source, filename, **values)
-    name = select_kernel(module, kernel)
-    return Kernel(contract_of(kernels_of(module)[name]), ModuleCompiler(module, name, strict), chosen, module)
+    with _compiling:
+        name = select_kernel(source.module, kernel)
+        return Program(contract_of(kernels_of(source.module)[name]), source.digest() if with_digest else "", True)
 
 
-def load_module(source: Any, filename: str | None = None, **values: Any) -> ModuleOp:
-    """The module of any kind of source that `compile` takes, verified."""
-    from xdsl.dialects.builtin import ModuleOp
-
-    from ..dialects.diagnostics import source_text
-    from ..dialects.parsing import parse_module
-    from ..dialects.verify import verify_module
-
+def open_source(source: Any, filename: str | None = None, **values: Any) -> Source:
+    """The program of any kind of source that `compile` takes; files are read, but nothing is parsed or traced yet."""
     if isinstance(source, ModuleSource):
-        return source.trace(**values)
+        return source.opened(**values)
     if values:
         named = ", ".join(values)
         raise TeselaError.at(None, f"{named}: only kernels written in Python have compile-time parameters", "take it out")
-    if isinstance(source, ModuleOp):
-        verify_module(source)
-        return source
+    xdsl = sys.modules.get("xdsl.dialects.builtin")
+    if xdsl is not None and isinstance(source, xdsl.ModuleOp):
+        return Source(lambda: _verified(source), lambda: None)
     if not isinstance(source, str | os.PathLike):
         raise TeselaError.at(
             None,
-            f"a {type(source).__name__} cannot be compiled",
+            f"an object of type {type(source).__name__} cannot be compiled",
             "pass a path, the text of a module, a module, or a function decorated with @tesela.kernel",
         )
     if isinstance(source, str) and ("tile.kernel" in source or "\n" in source):
         name, text = filename or "<string>", source
     else:
         name = filename or os.fspath(source)
+        if not name:
+            raise TeselaError.at(None, "the text is empty", "pass a path, or the text of a module")
+        if name.endswith(".py"):
+            hint = "import its kernel and pass that; on the command line, `tesela compile` takes the file"
+            raise TeselaError.at(None, f"'{name}' is a Python program, not a module's text", hint)
         try:
             text = Path(source).read_text(encoding="utf-8")
         except OSError as error:
             raise TeselaError.at(None, f"cannot read '{name}': {error.strerror}") from None
         except UnicodeDecodeError:
             raise TeselaError.at(None, f"cannot read '{name}': it is not UTF-8 text") from None
-    with source_text(name, text):
-        module = parse_module(text, name)
-        verify_module(module)
+    return Source(lambda: _parsed(text, name), lambda: digest("mlir", name, text))
+
+
+def _verified(module: ModuleOp) -> ModuleOp:
+    from ..dialects.verify import verify_module
+
+    verify_module(module)
     return module
+
+
+def _parsed(text: str, name: str) -> ModuleOp:
+    from ..dialects.diagnostics import source_text
+    from ..dialects.parsing import parse_module
+
+    with source_text(name, text):
+        return _verified(parse_module(text, name))

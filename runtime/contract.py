@@ -80,11 +80,11 @@ class Contract:
         """An error about a call of this kernel."""
         return TeselaError.at(None, f"{self.name}: {message}", hint)
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], ahead: bool = False) -> list[Any]:
         """The values of a call in the contract's order; None for outputs that were left out.
 
         Raises TeselaError for too many, unknown, doubled and missing arguments. An array that the kernel only writes may be
-        left out (or passed as None).
+        left out (or passed as None); `ahead` of a call scalars may as well, which do not matter yet.
         """
         if len(args) > len(self.args):
             raise self.error(f"{len(args)} arguments were given, but it takes {len(self.args)}", f"it is {self.signature}")
@@ -97,7 +97,7 @@ class Contract:
                 raise self.error(f"argument '{name}' was given twice, by position and by name")
             values[position] = value
         for arg, value in zip(self.args, values):
-            if value is None and not (isinstance(arg, ArrayArg) and arg.access == "w"):
+            if value is None and not (arg.access == "w" if isinstance(arg, ArrayArg) else ahead):
                 why = "only arrays that the kernel writes and does not read may be left out"
                 raise self.error(f"argument '{arg.name}' is missing", f"it is {self.signature}; {why}")
         return values
@@ -185,13 +185,13 @@ class Contract:
             if seen.address % align:
                 raise self.error(
                     f"{arg.name} starts at an address that is {seen.address % align} modulo {align}, but a multiple of {align} is required",
-                    "the program states it (align); pass a copy, or take the statement out",
+                    "the program states it (align); pass a copy, or take the statement out (`tesela compile` states it, unless told `--assume nothing`)",
                 )
             for axis, (required, stride, extent) in enumerate(zip(arg.strides, seen.strides, seen.shape)):
                 if required != 1 and extent > 1 and stride * seen.itemsize % align:
                     raise self.error(
                         f"{arg.name} has a stride of {stride * seen.itemsize} bytes in dimension {axis}, but a multiple of {align} is required",
-                        "the program states it (align); pad the rows, or take the statement out",
+                        "the program states it (align); pad the rows, or take the statement out (`tesela compile` states it, unless told `--assume nothing`)",
                     )
 
     def check_scalar(self, position: int, value: Any) -> float:

@@ -265,7 +265,7 @@ def encode_tensor_map(tensor_map: TensorMap) -> bytes:
         [driver.cuuint32_t(stride) for stride in tensor_map.element_strides],
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         driver.CUtensorMapSwizzle((0, 32, 64, 128).index(tensor_map.swizzle)),
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
         driver.CUtensorMapFloatOOBfill(1 if tensor_map.fill == "nan" else 0),
     )
     encoded = check(result, f"encoding a tensor map ({tensor_map})")
@@ -300,6 +300,10 @@ def copy_to_device(address: int, host_address: int, nbytes: int) -> None:
 
 def copy_to_host(host_address: int, address: int, nbytes: int) -> None:
     check(api().cuMemcpyDtoH(host_address, address, nbytes), f"copying {nbytes} bytes from the device")
+
+
+def copy_on_device(to: int, source: int, nbytes: int) -> None:
+    check(api().cuMemcpyDtoD(to, source, nbytes), f"copying {nbytes} bytes on the device")
 
 
 def fill_zeros(address: int, nbytes: int) -> None:

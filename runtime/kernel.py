@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -22,12 +22,12 @@ from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import ArrayArg, LaunchPlan
 from ..dialects.target import Target, get_target
 from . import driver, launch
-from .arrays import ELEMENT_TYPES, HOST, ArrayView, allocate_like, clear, dense_strides, view
+from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, view
 from .assemble import Resources
 from .contract import Contract, overlapping
 from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate
 from .shortcuts import MISSED, Shortcuts
-from .specialize import ALIGNMENT, Facts, facts_of, usual_facts
+from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -51,8 +51,10 @@ class Compiler(Protocol):
 class LevelPrinter(Protocol):
     """A compiler that also gives a variant's text at a level of the pipeline."""
 
-    def ir(self, level: str, facts: Facts, target: Target) -> str: ...
+    @property
+    def module(self) -> ModuleOp: ...
 
+    def ir(self, level: str, facts: Facts, target: Target) -> str: ...
 
 
 @dataclass(slots=True)
@@ -64,13 +66,28 @@ class _Shapes:
     calls: dict[tuple[Any, ...], Call]
 
 
-class Kernel:
-    """A kernel that can be called on arrays. Attributes: `contract`, `target` (None: each device's own), `module` (None if loaded)."""
+@dataclass(slots=True)
+class Arrival:
+    """A call whose arguments passed: `values` by position, with outputs allocated that were left out; views of its arrays; where to run."""
 
-    def __init__(self, contract: Contract, compiler: Compiler, target: Target | None = None, module: ModuleOp | None = None):
+    values: list[Any]
+    views: list[ArrayView | None]
+    place: int
+    left_out: list[int]
+    overlaps: list[tuple[int, int]]
+
+    def outputs(self) -> Any:
+        """What the call returns."""
+        made = tuple(self.values[i] for i in self.left_out)
+        return None if not made else made[0] if len(made) == 1 else made
+
+
+class Kernel:
+    """A kernel that can be called on arrays. Attributes: `contract`, `target` (None: each device's own)."""
+
+    def __init__(self, contract: Contract, compiler: Compiler, target: Target | None = None):
         self.contract = contract
         self.target = target
-        self.module = module
         self._compiler = compiler
         self._variants: dict[tuple[Facts, str], Variant] = {}
         self._shapes: dict[tuple[Any, ...], _Shapes] = {}
@@ -86,6 +103,11 @@ class Kernel:
     def name(self) -> str:
         return self.contract.name
 
+    @property
+    def module(self) -> ModuleOp | None:
+        """The tile-level module; None for a kernel that was loaded without one."""
+        return self._compiler.module if isinstance(self._compiler, LevelPrinter) else None
+
     def __repr__(self) -> str:
         return f"<Kernel {self.contract.signature}>"
 
@@ -100,6 +122,14 @@ class Kernel:
         plain = device is None and stream is None and not kwargs
         if plain and (done := self._shortcuts.run(args)) is not MISSED:
             return done
+        arrived = self.arrive(args, kwargs, device)
+        call = self.launch(arrived, stream)
+        if call is not None and plain and arrived.place != SIMULATOR and not arrived.overlaps and not is_host(arrived.views):
+            self._shortcuts.add(args, arrived.values, arrived.views, call, call.variant.function(driver.device(arrived.place)))
+        return arrived.outputs()
+
+    def arrive(self, args: Sequence[Any], kwargs: Mapping[str, Any], device: str | None = None) -> Arrival:
+        """Look at the arguments of a call, check them, and allocate outputs that were left out."""
         contract = self.contract
         values = contract.bind(args, kwargs)
         views: list[ArrayView | None] = [None] * len(values)
@@ -118,45 +148,87 @@ class Kernel:
                 values[i] = allocate_like(example, contract.output_shape(i, dims), contract.args[i].dtype, home)
                 views[i] = view(values[i])
         overlaps = overlapping(contract, [seen.span() if seen is not None else None for seen in views])
-        if place == SIMULATOR:
-            launched = self._simulate(views, overlaps, values)
+        return Arrival(values, views, place, left_out, overlaps)
+
+    def launch(self, arrived: Arrival, stream: Any = None) -> Call | None:
+        """Launch a call; None, and outputs that were left out are cleared, for a grid of no blocks."""
+        if arrived.place == SIMULATOR:
+            call = self._simulate(arrived)
         else:
-            launched = self._on_gpu(place, views, overlaps, values, stream)
-            if launched is not None and plain and not overlaps and not is_host(views):
-                self._shortcuts.add(args, values, views, launched, launched.variant.function(driver.device(place)))
-        if not left_out:
-            return None
-        if not launched:
-            for i in left_out:
-                clear(views[i])
-        return values[left_out[0]] if len(left_out) == 1 else tuple(values[i] for i in left_out)
+            call = self._on_gpu(arrived, stream)
+        if call is None:
+            for i in arrived.left_out:
+                clear(arrived.views[i])
+        return call
 
     def variant(self, *args: Any, target: str | Target | None = None, facts: Facts | None = None, **kwargs: Any) -> Variant:
         """The compiled variant that a call on these arguments would take; without arguments, the one for arrays as they usually
-        are (aligned to 16 bytes, not overlapping, any extents), or under `facts`. `target` overrides the kernel's."""
+        are (aligned to 16 bytes, not overlapping, any extents), or under `facts`. `target` overrides the kernel's.
+
+        Arrays that do not exist yet are stated as shapes, `(8192, 4096)`, or as `tesela.ArraySpec`s; scalars may be left out.
+        """
         wanted = self._target(target)
-        if facts is None and (args or kwargs):
-            values = self.contract.bind(args, kwargs)
-            views = [
-                view(value, f"{self.name}: {arg.name}") if isinstance(arg, ArrayArg) and value is not None else None
-                for arg, value in zip(self.contract.args, values)
-            ]
-            dims = self.contract.solve(views)
-            spans = [seen.span() if seen is not None else None for seen in views]
-            for i in self._outputs:  # those that were left out will be dense, aligned, and overlap nothing
-                if views[i] is None:
-                    shape = self.contract.output_shape(i, dims)
-                    dtype = self.contract.args[i].dtype
-                    views[i] = ArrayView(0, shape, dense_strides(shape), dtype, ELEMENT_TYPES[dtype].itemsize, HOST, False, None, None)
-            facts = facts_of(self.contract, views, dims, overlapping(self.contract, spans))
-        return self._variant(facts or usual_facts(self.contract), wanted)
+        if facts is None:
+            facts = self._facts(args, kwargs) if args or kwargs else usual_facts(self.contract)
+        return self._variant(facts, wanted)
+
+    def compile(self, *args: Any, target: str | Target | None = None, facts: Facts | None = None, **kwargs: Any) -> Variant:
+        """`variant`, down to machine code. Raises TeselaError where there is no assembler."""
+        made = self.variant(*args, target=target, facts=facts, **kwargs)
+        made.assembled()
+        return made
+
+    def warmup(self, *args: Any, device: str | None = None, **kwargs: Any) -> Variant:
+        """Make ready all that a call on such arguments needs: compiled, and loaded on the current GPU, or read for the simulator. Arguments as
+        for `variant`."""
+        if self._chosen_device(device) == "sim" or not driver.device_available():
+            made = self.variant(*args, target=self.target or DEFAULT_TARGET, **kwargs)
+            made.program()
+            return made
+        gpu = driver.current_device()
+        made = self.variant(*args, target=self.target or gpu.target, **kwargs)
+        with driver.activated(gpu):
+            made.function(gpu)
+        return made
+
+    def export(self, folder: str | os.PathLike[str], variants: Sequence[Variant] | None = None, archs: Sequence[str] = ()) -> None:
+        """Write the kernel to a folder, for `tesela.load`: what was compiled so far, or `variants`, and always the variants for arrays as they
+        usually are and for any. `archs`: more architectures to assemble for, where the code runs on them.
+
+        Raises TeselaError where the folder cannot be written.
+        """
+        from .export import export
+
+        chosen = list(self._variants.values()) if variants is None else list(variants)
+        for target in dict.fromkeys(variant.plan.target for variant in chosen) or [self._target(None).name]:
+            for facts in (usual_facts(self.contract), weakest_facts(self.contract)):
+                chosen.append(self.variant(target=target, facts=facts))
+        unique = list({id(variant): variant for variant in chosen}.values())
+        export(self.contract, unique, folder, archs)
+
+    def _facts(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Facts:
+        """The facts of a call on arrays, or on what states them."""
+        values = self.contract.bind(args, kwargs, ahead=True)
+        views: list[ArrayView | None] = [None] * len(values)
+        spans: list[tuple[int, int] | None] = [None] * len(values)
+        for i in self._array_positions:
+            if (spec := as_spec(values[i])) is not None:
+                views[i] = spec.view(self.contract.args[i].dtype)
+            elif values[i] is not None:
+                views[i] = seen = view(values[i], f"{self.name}: {self.contract.args[i].name}")
+                spans[i] = seen.span()
+        dims = self.contract.solve(views)
+        for i in self._outputs:  # those that were left out will be dense, aligned, and overlap nothing
+            if views[i] is None:
+                views[i] = ArraySpec(self.contract.output_shape(i, dims)).view(self.contract.args[i].dtype)
+        return facts_of(self.contract, views, dims, overlapping(self.contract, spans))
 
     def plan(self, *args: Any, **kwargs: Any) -> LaunchPlan:
         """The launch plan of `variant(...)`."""
         return self.variant(*args, **kwargs).plan
 
-    def ir(self, level: str, *, target: str | Target | None = None, facts: Facts | None = None) -> str:
-        """The module's text at a level ('tile', 'async', 'layout', 'ptx-ir'): of the latest launch's variant, or under `facts`.
+    def ir(self, level: str = "tile", *, target: str | Target | None = None, facts: Facts | None = None) -> str:
+        """The module's text at a level ('tile', 'async', 'layout', 'schedule', 'ptx-ir'): of the latest launch's variant, or under `facts`.
 
         Raises TeselaError for an unknown level, and for a kernel that was loaded without its module.
         """
@@ -200,11 +272,16 @@ class Kernel:
             return get_target(driver.current_device().target)
         return get_target(DEFAULT_TARGET)
 
-    def _place(self, views: Sequence[ArrayView | None], device: str | None) -> int:
-        """Where to run: a GPU's number, or SIMULATOR. Raises TeselaError where the arrays and the device do not go together."""
+    def _chosen_device(self, device: str | None) -> str:
+        """What a call, or else the environment, says about the device. Raises TeselaError for anything unknown."""
         device = device or os.environ.get(DEVICE_VARIABLE) or "auto"
         if device not in DEVICES:
             raise self.contract.error(f"unknown device '{device}'", f"it is one of {', '.join(DEVICES)}")
+        return device
+
+    def _place(self, views: Sequence[ArrayView | None], device: str | None) -> int:
+        """Where to run: a GPU's number, or SIMULATOR. Raises TeselaError where the arrays and the device do not go together."""
+        device = self._chosen_device(device)
         first: tuple[str, ArrayView] | None = None
         for arg, seen in zip(self.contract.args, views):
             if seen is None:
@@ -227,7 +304,7 @@ class Kernel:
             return SIMULATOR
         return driver.current_device().ordinal
 
-    def _call(
+    def prepare(
         self,
         place: int,
         views: Sequence[ArrayView | None],
@@ -278,48 +355,46 @@ class Kernel:
                     found = self._variants[key] = self._compiler(facts, target)
         return found
 
-    def _simulate(self, views: list[ArrayView | None], overlaps: Sequence[tuple[int, int]], values: list[Any]) -> bool:
-        """Launch in the simulator; False for a grid of no blocks."""
+    def _simulate(self, arrived: Arrival) -> Call | None:
+        """Launch in the simulator."""
         from ..simulator import Memory
 
         memory = Memory()
-        addresses = map_arrays(self.contract.args, views, memory)
+        addresses = map_arrays(self.contract.args, arrived.views, memory)
         target = self.target or get_target(DEFAULT_TARGET)
-        call = self._call(SIMULATOR, views, addresses, overlaps, target)
-        if call is None:
-            return False
-        self._shortcuts.latest = call.variant
-        simulate(call, _placed(values, addresses), memory)
-        return True
+        call = self.prepare(SIMULATOR, arrived.views, addresses, arrived.overlaps, target)
+        if call is not None:
+            self._shortcuts.latest = call.variant
+            simulate(call, placed(arrived.values, addresses), memory)
+        return call
 
-    def _on_gpu(
-        self, ordinal: int, views: list[ArrayView | None], overlaps: Sequence[tuple[int, int]], values: list[Any], stream: Any
-    ) -> Call | None:
-        """Launch on a GPU; the call, or None for a grid of no blocks."""
-        gpu = driver.device(ordinal)
+    def _on_gpu(self, arrived: Arrival, stream: Any) -> Call | None:
+        """Launch on a GPU."""
+        views, values = arrived.views, arrived.values
+        gpu = driver.device(arrived.place)
         target = self.target or get_target(gpu.target)
         with driver.activated(gpu):
             if not is_host(views):
-                call = self._call(ordinal, views, None, overlaps, target)
+                call = self.prepare(gpu.ordinal, views, None, arrived.overlaps, target)
                 if call is not None:
                     self._shortcuts.latest = call.variant
                     addresses = [None if seen is None else seen.address for seen in views]
-                    call.on_gpu(call.variant.function(gpu), _placed(values, addresses), _stream(stream, views))
+                    call.on_gpu(call.variant.function(gpu), placed(values, addresses), _stream(stream, views))
                 return call
             self.contract.solve(views)  # before anything is copied
             staging = Staging(self.contract.args, views)
             try:
-                call = self._call(ordinal, views, staging.addresses, overlaps, target)
+                call = self.prepare(gpu.ordinal, views, staging.addresses, arrived.overlaps, target)
                 if call is not None:
                     self._shortcuts.latest = call.variant
-                    call.on_gpu(call.variant.function(gpu), _placed(values, staging.addresses), _stream(stream, views))
+                    call.on_gpu(call.variant.function(gpu), placed(values, staging.addresses), _stream(stream, views))
                     staging.copy_back()
             finally:
                 staging.close()
             return call
 
 
-def _placed(values: Sequence[Any], addresses: Sequence[int | None]) -> list[float]:
+def placed(values: Sequence[Any], addresses: Sequence[int | None]) -> list[float]:
     """What a launch passes, by argument position: addresses for arrays, numbers for scalars."""
     return [value if address is None else address for value, address in zip(values, addresses)]
 

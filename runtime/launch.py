@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,8 +26,13 @@ from ..dialects.launch_plan import ArrayArg, LaunchPlan, ScalarArg, TensorMap, T
 from ..dialects.ptx_program import Program
 from . import driver
 from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
-from .assemble import PTX_FILE, Assembled, Resources, assemble, read_messages, read_resources
+from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, judged, read_messages, read_resources
+from .cache import digest, get_cache
+from .entries import code_entry, read_code
 from .specialize import ALIGNMENT, Facts
+
+if TYPE_CHECKING:
+    from ..simulator import RunResult
 
 log = logging.getLogger("tesela")
 
@@ -43,7 +48,7 @@ MAX_CACHED_MAPS = 256
 _FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e", "i64": "<q", "index": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "i1": "<B"}
 
 
-@dataclass
+@dataclass(repr=False)
 class Variant:
     """One compilation of a kernel: for a target, under some facts. Machine code is made when a GPU first asks for it."""
 
@@ -60,15 +65,30 @@ class Variant:
     _assembled: dict[str, Assembled] = field(default_factory=dict)
     _functions: dict[int, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Variant of {self.plan.name} for {self.plan.target}: {self.facts}>"
+
     def assembled(self, arch: str | None = None) -> Assembled:
         """The machine code for `arch`, by default the plan's own target."""
         arch = arch or self.plan.target
         with self._lock:
             if arch not in self._assembled:
                 start = time.perf_counter()
-                self._assembled[arch] = assemble(self.ptx, arch, strict=self.strict)
+                self._assembled[arch] = assemble_once(self.ptx, arch, f"{self.plan.name} for {arch}", self.strict)
                 self.times["assemble"] = (time.perf_counter() - start) * 1e3
             return self._assembled[arch]
+
+    def add_code(self, arch: str, assembled: Assembled) -> None:
+        """Machine code that is at hand."""
+        self._assembled[arch] = assembled
+
+    def _arch(self, gpu: driver.Device) -> str:
+        """What to assemble for: the GPU's own architecture; or one that is at hand and runs there, the latest first (CUDA C++ Programming
+        Guide, "Binary Compatibility": a cubin runs on GPUs of its major and a later minor revision)."""
+        own = gpu.arch if self.plan.target == gpu.arch or not gpu.arch.endswith("a") else gpu.arch[:-1]
+        major, minor = gpu.capability
+        fitting = [arch for arch in (f"sm_{major}{earlier}" for earlier in range(minor, -1, -1)) if arch in self._assembled]
+        return own if own in self._assembled or not fitting else fitting[0]
 
     def resources(self, arch: str | None = None) -> Resources:
         """Registers, spills and such, as the assembler reports them."""
@@ -90,7 +110,7 @@ class Variant:
             raise TeselaError.at(
                 None, f"{self.plan.name} is compiled for {target}, but {gpu.name} is {gpu.arch}", f"compile for {gpu.target}, or leave the target out"
             )
-        assembled = self.assembled(gpu.arch if target == gpu.arch or not gpu.arch.endswith("a") else gpu.arch[:-1])
+        assembled = self.assembled(self._arch(gpu))
         with self._lock:
             if gpu.ordinal not in self._functions:
                 module, said = driver.load_module(assembled.image, assembled.is_cubin)
@@ -120,6 +140,24 @@ class Variant:
                 raise TeselaError.at(
                     None, f"{self.plan.name}: {need.arg} = {dims[need.arg]}, but this variant takes at most {need.value}"
                 )
+
+
+def assemble_once(ptx: str, arch: str, title: str, strict: bool) -> Assembled:
+    """`assemble`, or what an earlier one of the same text, in this process or another, left in the cache."""
+    assembler = find_assembler()
+    store = get_cache()
+    if store is None or assembler.kind == "driver":
+        return assemble(ptx, arch, assembler=assembler, strict=strict)
+
+    def make() -> Assembled:
+        start = time.perf_counter()
+        made = assemble(ptx, arch, assembler=assembler)
+        log.info("assembled %s in %.0f ms", title, (time.perf_counter() - start) * 1e3)
+        return made
+
+    key = digest("code", assembler.identity(), arch, ptx)
+    found = store.fetch("code", key, read_code, make, lambda made: code_entry(title, made))
+    return judged(found, ptx, strict)
 
 
 class Call:
@@ -333,8 +371,8 @@ def _groups(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | No
     return groups
 
 
-def simulate(call: Call, values: Sequence[float], memory: Any) -> Any:
-    """Run a call in the simulator over `memory`, in which the arrays were mapped; returns the simulator's RunResult."""
+def simulate(call: Call, values: Sequence[float], memory: Any) -> RunResult:
+    """Run a call in the simulator over `memory`, in which the arrays were mapped; returns what it did."""
     from ..simulator import launch
 
     plan = call.variant.plan

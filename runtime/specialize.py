@@ -46,6 +46,21 @@ class Facts:
         parts += [f"{name} divisible by {divisor}" for name, divisor in self.divisors]
         return ", ".join(parts) or "nothing assumed"
 
+    def imply(self, other: Facts) -> bool:
+        """Whether a variant under `other` is right where these hold."""
+        aligned, divisors = dict(self.aligned), dict(self.divisors)
+        return (
+            all(nbytes == 1 or aligned.get(name, 1) % nbytes == 0 for name, nbytes in other.aligned)
+            and set(other.noalias) <= set(self.noalias)
+            and all(divisors.get(name, 1) % divisor == 0 for name, divisor in other.divisors)
+        )
+
+    @property
+    def strength(self) -> int:
+        """How much they state: a number that is larger for facts that imply others."""
+        powers = [value.bit_length() - 1 for _, value in (*self.aligned, *self.divisors)]
+        return sum(powers) + len(self.noalias)
+
 
 def facts_of(
     contract: Contract,
@@ -92,6 +107,11 @@ def usual_facts(contract: Contract) -> Facts:
     """What holds for arrays that were freshly allocated with rows of a multiple of 16 bytes, of any size."""
     names = sorted(arg.name for arg in contract.args if isinstance(arg, ArrayArg))
     return Facts(tuple((name, ALIGNMENT) for name in names), tuple(names))
+
+
+def weakest_facts(contract: Contract) -> Facts:
+    """What holds for every call: of an array that the program states to be aligned nothing either, since it may be empty."""
+    return Facts(tuple((name, 1) for name in sorted(contract.align)))
 
 
 def kernels_of(module: ModuleOp) -> dict[str, KernelOp]:
@@ -150,8 +170,13 @@ def _access(array: SSAValue) -> str:
     return "rw" if reads and writes else "w" if writes else "r"
 
 
-def specialize(module: ModuleOp, name: str, facts: Facts) -> ModuleOp:
-    """A new module that holds a clone of kernel `name` alone, with the facts stated on it beside what the program states."""
+PINS = ("warps", "stages")
+"""Choices of the compiler that a caller can make instead: warps of a block, buffers of each channel that loops fill ahead."""
+
+
+def specialize(module: ModuleOp, name: str, facts: Facts, pins: Mapping[str, int] | None = None) -> ModuleOp:
+    """A new module that holds a clone of kernel `name` alone, with the facts stated on it beside what the program states, and
+    with `pins`, which override it."""
     from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, UnitAttr, i64
 
     kernel = kernels_of(module)[name].clone()
@@ -175,6 +200,8 @@ def specialize(module: ModuleOp, name: str, facts: Facts) -> ModuleOp:
         for symbol, divisor in facts.divisors:
             divisors[symbol] = IntegerAttr(math.lcm(divisor, kernel.divisor(symbol)), i64)
         kernel.properties["divisors"] = DictionaryAttr(divisors)
+    for choice, value in (pins or {}).items():
+        kernel.attributes[choice] = IntegerAttr(value, i64)
     result = ModuleOp([kernel])
     result.attributes.update(module.attributes)
     result.location = module.location

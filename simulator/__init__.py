@@ -4,7 +4,7 @@ descriptor and swizzle maps are written here a second time, from the ISA, so tha
 
     memory = Memory()
     x, y = memory.map_array(a), memory.map_array(b)
-    launch(text, grid=(8,), block=(128,), params=(x, y, len(a)), memory=memory)
+    launch(text, grid=(8,), block=(128,), params=(x, y, len(a)), memory=memory, races=True)
 """
 
 from __future__ import annotations
@@ -12,13 +12,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .launcher import RunResult, launch
-    from .machine import Observer
+    from .launcher import RunResult, launch, settings
     from .memory import Memory
+    from .observer import Observer
+    from .races import judge
+    from .reports import JudgedError, Report
 
-__all__ = ["Memory", "Observer", "RunResult", "launch"]
+__all__ = ["JudgedError", "Memory", "Observer", "Report", "RunResult", "judge", "launch", "settings"]
 
-_HOMES = {"Memory": "memory", "Observer": "machine", "RunResult": "launcher", "launch": "launcher"}
+_HOMES = {
+    "JudgedError": "reports",
+    "Memory": "memory",
+    "Observer": "observer",
+    "Report": "reports",
+    "RunResult": "launcher",
+    "judge": "races",
+    "launch": "launcher",
+    "settings": "launcher",
+}
 
 
 def __getattr__(name: str) -> Any:

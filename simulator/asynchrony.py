@@ -18,7 +18,8 @@ many threads is one Operation with many pieces, one per owner.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,8 @@ class Operation:
         self.groups = np.full(len(owners), NO_GROUP, np.int64)
         self.todo = np.ones(len(owners), bool)
         self.position = 0
+        self.note: Any = None
+        """What an observer keeps with the operation."""
 
     def execute(self, pieces: NDArray[np.intp]) -> None:
         """Do the pieces with these indices."""
@@ -66,6 +69,9 @@ class Pending:
             kind: np.zeros(warpgroups if kind == "wgmma" else machine.thread_count, np.int64) for kind in KINDS
         }
         self.queue: list[Operation] = []
+        self.working: Operation | None = None
+        self.signalled = 0
+        """The mbarrier that the write at work will signal."""
         self._eagerness: float | None = None
 
     def issue(self, operation: Operation, grouped: bool = True) -> None:
@@ -74,20 +80,28 @@ class Pending:
         operation.position = self.machine.position
         if grouped:
             operation.groups = self.groups[operation.kind][operation.owners]
+        if self.machine.observer is not None:
+            self.machine.observer.issued(self.machine, operation)
         if self.policy == "earliest":
-            operation.execute(np.arange(len(operation.owners)))
+            self._do(operation, operation.todo.copy())
         else:
             self.queue.append(operation)
 
     def commit(self, kind: str, owners: NDArray[np.intp]) -> None:
         """Close the owners' current groups."""
         self.groups[kind][owners] += 1
+        if self.machine.observer is not None:
+            self.machine.observer.committed(self.machine, kind, owners)
 
     def wait(self, kind: str, owners: NDArray[np.intp], newest: int, read: bool = False) -> None:
         """Complete all operations of the owners but those of their `newest` latest groups and of the open one. `read`: only as far
         as their sources are concerned."""
-        if not self.queue:
-            return
+        if self.queue:
+            self._complete_groups(kind, owners, newest, read)
+        if self.machine.observer is not None:
+            self.machine.observer.waited(self.machine, kind, owners, newest, read)
+
+    def _complete_groups(self, kind: str, owners: NDArray[np.intp], newest: int, read: bool) -> None:
         limit = np.full(len(self.groups[kind]), -1, np.int64)
         limit[owners] = self.groups[kind][owners] - newest
         for operation in list(self.queue):
@@ -97,7 +111,7 @@ class Pending:
             if not due.any():
                 continue
             if read:
-                self._at(operation.position, operation.capture, due)
+                self._at(operation, operation.capture, due)
             else:
                 self._do(operation, due)
 
@@ -141,13 +155,19 @@ class Pending:
 
     def _do(self, operation: Operation, due: NDArray[np.bool_]) -> None:
         operation.todo &= ~due
-        if not operation.todo.any():
+        if not operation.todo.any() and self.policy != "earliest":
             self.queue.remove(operation)
-        self._at(operation.position, operation.execute, due)
+        self._at(operation, operation.execute, due)
 
-    def _at(self, position: int, what: object, due: NDArray[np.bool_]) -> None:
+    def _at(self, operation: Operation, what: Callable[[NDArray[np.intp]], None], due: NDArray[np.bool_]) -> None:
         """Run it as at the step that issued it, so that its faults are reported there."""
-        machine = self.machine
-        here, machine.position = machine.position, position
-        what(np.nonzero(due)[0])  # type: ignore[operator]
+        machine, observer = self.machine, self.machine.observer
+        here, machine.position = machine.position, operation.position
+        before, self.working = self.working, operation
+        if observer is not None:
+            observer.working(machine, operation)
+        what(np.nonzero(due)[0])
+        self.working = before
+        if observer is not None:
+            observer.working(machine, before)
         machine.position = here

@@ -43,6 +43,8 @@ def _sync(form: Form) -> Control:
     def run(m: Machine, sel: Selection, position: int) -> Outcome:
         if constant is not None and constant < 16 and fixed != -2 and m.named.whole_blocks_sync(sel, constant, fixed):
             m.progress += 1
+            if m.observer is not None:
+                m.observer.blocks_sync(m, sel)
             return None
         counts = None if count is None else per_thread(count(m, sel), sel)
         m.named.arrive(sel, per_thread(number(m, sel), sel), counts, position + 1)
@@ -96,7 +98,8 @@ def barrier_reduce(form: Form) -> Control:
 
 @meaning("barrier.cluster.arrive", dests=(), fuse=False)
 def cluster_arrive(form: Form) -> Action:
-    return lambda m, sel: m.cluster_barrier.arrive(sel)
+    relaxed = form.has("relaxed")
+    return lambda m, sel: m.cluster_barrier.arrive(sel, relaxed)
 
 
 @meaning("barrier.cluster.wait", dests=(), control=True)
@@ -124,6 +127,16 @@ def mbarrier_places(form: Form, k: int) -> Getter:
     return get
 
 
+def touch(m: Machine, flat: Array, sel: Selection) -> None:
+    if m.observer is not None:
+        m.observer.mbarrier_touch(m, flat, sel.threads)
+
+
+def _passed(m: Machine, flat: Array, parity: Array, sel: Selection, done: Array) -> None:
+    if m.observer is not None and done.any():
+        m.observer.mbarrier_pass(m, flat[done], parity[done], sel.threads[done])
+
+
 def _optional(form: Form, k: int, type: str) -> Getter | None:
     return form.source([form.operands[k]], type) if k < form.arity else None
 
@@ -135,7 +148,7 @@ def _has_dest(operand: Operand) -> bool:
 @meaning("mbarrier.init", dests=(), fuse=False)
 def mbarrier_init(form: Form) -> Action:
     place, count = mbarrier_places(form, 0), form.source([form.operands[1]], "u32")
-    return lambda m, sel: m.mbarriers.init(place(m, sel), per_thread(count(m, sel), sel))
+    return lambda m, sel: m.mbarriers.init(place(m, sel), per_thread(count(m, sel), sel), sel.threads)
 
 
 @meaning("mbarrier.inval", dests=(), fuse=False)
@@ -156,14 +169,15 @@ def mbarrier_arrive(form: Form) -> Action:
 
     def run(m: Machine, sel: Selection) -> None:
         flat = place(m, sel)
+        touch(m, flat, sel)
         given = np.ones(sel.count, np.int64) if amount is None else per_thread(amount(m, sel), sel).astype(np.int64)
         none = np.zeros(sel.count, np.int64)
         arrivals = np.ones(sel.count, np.int64) if expects else given
         if expects:
             before = m.mbarriers.update(flat, none, given)
-            m.mbarriers.update(flat, arrivals, none)
+            m.mbarriers.update(flat, arrivals, none, sel.threads)
         else:
-            before = m.mbarriers.update(flat, arrivals, none)
+            before = m.mbarriers.update(flat, arrivals, none, sel.threads)
         if put is not None:
             put(m, sel, before.astype(np.uint64)[None])
 
@@ -177,7 +191,9 @@ def mbarrier_expect(form: Form) -> Action:
 
     def run(m: Machine, sel: Selection) -> None:
         given = per_thread(amount(m, sel), sel).astype(np.int64)
-        m.mbarriers.update(place(m, sel), np.zeros(sel.count, np.int64), sign * given)
+        flat = place(m, sel)
+        touch(m, flat, sel)
+        m.mbarriers.update(flat, np.zeros(sel.count, np.int64), sign * given)
 
     return run
 
@@ -194,7 +210,15 @@ def _phase(form: Form) -> Getter:
 @meaning("mbarrier.test_wait", fuse=False)
 def mbarrier_test(form: Form) -> Action:
     place, phase, put = mbarrier_places(form, 1), _phase(form), form.target(0, "pred")
-    return lambda m, sel: put(m, sel, m.mbarriers.phase_done(place(m, sel), phase(m, sel))[None])
+
+    def run(m: Machine, sel: Selection) -> None:
+        flat, parity = place(m, sel), phase(m, sel)
+        touch(m, flat, sel)
+        done = m.mbarriers.phase_done(flat, parity)
+        _passed(m, flat, parity, sel, done)
+        put(m, sel, done[None])
+
+    return run
 
 
 @meaning("mbarrier.try_wait", control=True)
@@ -206,7 +230,9 @@ def mbarrier_wait(form: Form) -> Control:
 
     def run(m: Machine, sel: Selection, position: int) -> Outcome:
         flat, parity = place(m, sel), phase(m, sel)
+        touch(m, flat, sel)
         done = m.mbarriers.phase_done(flat, parity)
+        _passed(m, flat, parity, sel, done)
         if done.all():
             put(m, sel, yes)
             return None

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import memory
-from .faults import Fault
+from .faults import BarrierMisuse, ByteCountOverflow
 from .selection import WARP, Selection
 
 if TYPE_CHECKING:
@@ -96,24 +96,26 @@ class NamedBarriers:
         threads = sel.threads
         keys = m.block_of[threads] * self.COUNT + numbers.astype(np.int64)
         if (numbers >= self.COUNT).any():
-            raise Fault(f"barrier {int(numbers.max())}: a block has barriers 0 to {self.COUNT - 1}", 0, sel.first)
+            raise BarrierMisuse(f"barrier {int(numbers.max())}: a block has barriers 0 to {self.COUNT - 1}", 0, sel.first)
         for key in np.unique(keys):
             mine = keys == key
             block, number = divmod(int(key), self.COUNT)
             want = ALL if counts is None else int(counts[mine][0])
             if want != ALL and (want % WARP or want <= 0):
-                raise Fault(f"barrier {number}: a count of {want} is not a positive multiple of {WARP}", 0, sel.first)
+                raise BarrierMisuse(f"barrier {number}: a count of {want} is not a positive multiple of {WARP}", 0, sel.first)
             if self.arrived[block, number] == 0:
                 self.expected[block, number] = want
             elif self.expected[block, number] != want:
                 was = int(self.expected[block, number])
-                raise Fault(
+                raise BarrierMisuse(
                     f"barrier {number} is entered with a count of {self._words(want)} while others wait with {self._words(was)}",
                     0,
                     int(threads[mine][0]),
                 )
             part = m.select(threads[mine])
             self.arrived[block, number] += self._weight(part.threads) if want != ALL else part.count
+            if m.observer is not None:
+                m.observer.barrier_arrive(m, block, number, part.threads)
             if position is not None:
                 self.waiting.setdefault((block, number), []).append(Waiting(position, part, deliver))
             if values is not None:
@@ -130,10 +132,13 @@ class NamedBarriers:
         if have == 0 or have < (self._live(block) if want == ALL else want):
             return
         if want != ALL and have > want:
-            raise Fault(f"barrier {number} expects {want} threads, but {have} have arrived")
+            raise BarrierMisuse(f"barrier {number} expects {want} threads, but {have} have arrived")
         self.arrived[block, number] = 0
         total = sum(self._popc.pop((block, number), []))
-        for entry in self.waiting.pop((block, number), []):
+        entries = self.waiting.pop((block, number), [])
+        if self.machine.observer is not None:
+            self.machine.observer.barrier_complete(self.machine, block, number, [e.selection for e in entries])
+        for entry in entries:
             if entry.deliver is not None:
                 entry.deliver(entry.selection, total)
             self.machine.push(entry.position, entry.selection)
@@ -172,10 +177,12 @@ class ClusterBarrier:
         self.arrival_phase = np.full(machine.thread_count, -1, np.int64)
         self.waiting: list[tuple[int, Selection]] = []
 
-    def arrive(self, sel: Selection) -> None:
+    def arrive(self, sel: Selection, relaxed: bool = False) -> None:
         if self.arrived[sel.key].any():
-            raise Fault("barrier.cluster.arrive a second time without barrier.cluster.wait in between", 0, sel.first)
+            raise BarrierMisuse("barrier.cluster.arrive a second time without barrier.cluster.wait in between", 0, sel.first)
         self.machine.progress += 1
+        if self.machine.observer is not None:
+            self.machine.observer.cluster_arrive(self.machine, sel, relaxed)
         self.arrived[sel.key] = True
         self.arrival_phase[sel.key] = self.phase[self.cluster_of[sel.key]]
         self._check()
@@ -190,6 +197,9 @@ class ClusterBarrier:
         if not done.any():
             return
         self.phase[done] += 1
+        if self.machine.observer is not None:
+            for cluster in np.nonzero(done)[0]:
+                self.machine.observer.cluster_complete(self.machine, int(cluster))
         self.arrived[done[self.cluster_of]] = False
         waiting, self.waiting = self.waiting, []
         for position, sel in waiting:
@@ -198,13 +208,15 @@ class ClusterBarrier:
     def wait(self, sel: Selection, position: int) -> None:
         """Threads whose phase has completed go on at `position`; the others wait."""
         if (self.arrival_phase[sel.key] < 0).any():
-            raise Fault("barrier.cluster.wait without barrier.cluster.arrive before it", 0, sel.first)
+            raise BarrierMisuse("barrier.cluster.wait without barrier.cluster.arrive before it", 0, sel.first)
         done = self.phase[self.cluster_of[sel.key]] > self.arrival_phase[sel.key]
-        if done.all():
-            self.machine.push(position, sel)
+        passed = sel if done.all() else self.machine.select(sel.threads[done]) if done.any() else None
+        if passed is not None:
+            if self.machine.observer is not None:
+                self.machine.observer.cluster_pass(self.machine, passed)
+            self.machine.push(position, passed)
+        if passed is sel:
             return
-        if done.any():
-            self.machine.push(position, self.machine.select(sel.threads[done]))
         self.waiting.append((position, self.machine.select(sel.threads[~done])))
 
     def on_exit(self) -> None:
@@ -224,6 +236,7 @@ _TX_SHIFT = 2 * _COUNT_BITS
 _TX_BIAS = 1 << 20
 _PARITY_SHIFT = 61
 _VALID = 1 << 62
+_NOBODY = np.zeros(0, np.intp)
 
 
 class MBarriers:
@@ -237,10 +250,12 @@ class MBarriers:
     def _words(self) -> NDArray[np.uint64]:
         return self.machine.shared.view(8)  # type: ignore[return-value]
 
-    def init(self, flat: NDArray[np.int64], counts: NDArray[Any]) -> None:
+    def init(self, flat: NDArray[np.int64], counts: NDArray[Any], threads: NDArray[np.intp]) -> None:
         counts = counts.astype(np.int64)
         if (counts < 1).any() or (counts > _COUNT_MASK).any():
-            raise Fault(f"an mbarrier cannot expect {int(counts.min())} arrivals: 1 to {_COUNT_MASK} are possible")
+            raise BarrierMisuse(f"an mbarrier cannot expect {int(counts.min())} arrivals: 1 to {_COUNT_MASK} are possible")
+        if self.machine.observer is not None:
+            self.machine.observer.mbarrier_init(self.machine, flat, threads)
         word = _VALID | (_TX_BIAS << _TX_SHIFT) | (counts << _COUNT_BITS) | counts
         self._words[flat >> 3] = word.astype(np.uint64)
         self.machine.progress += 1
@@ -255,33 +270,39 @@ class MBarriers:
         if not (words & _VALID).all() or (words < 0).any():
             bad = int(flat[np.nonzero((words & _VALID == 0) | (words < 0))[0][0]])
             block, offset = divmod(bad, self.machine.shared.stride)
-            raise Fault(
+            raise BarrierMisuse(
                 f"there is no mbarrier at shared address 0x{offset:x} of block {self.machine.block_id(block)}",
                 hint="initialise it with mbarrier.init, and let a barrier order that before its use",
             )
         return words
 
     def update(
-        self, flat: NDArray[np.int64], arrivals: NDArray[np.int64], bytes_: NDArray[np.int64]
+        self,
+        flat: NDArray[np.int64],
+        arrivals: NDArray[np.int64],
+        bytes_: NDArray[np.int64],
+        threads: NDArray[np.intp] | None = None,
     ) -> NDArray[np.int64]:
-        """Applies `arrivals` and adds `bytes_` to the transaction counts, barrier by barrier; gives the words before."""
+        """Applies `arrivals` and adds `bytes_` to the transaction counts, barrier by barrier; gives the words before. `threads`: who
+        arrives, None where nobody does or an asynchronous operation does."""
         self.machine.progress += 1
         before = self.read(flat)
         places, index = np.unique(flat, return_inverse=True)
         if len(places) == len(flat):
-            self._apply(flat, before, arrivals, bytes_)
+            self._apply(flat, before, arrivals, bytes_, flat, threads)
             return before
         total = np.bincount(index, arrivals, len(places)).astype(np.int64)
         moved = np.bincount(index, bytes_, len(places)).astype(np.int64)
         words = self.read(places)
         if (total <= (words & _COUNT_MASK)).all():
-            self._apply(places, words, total, moved)
+            self._apply(places, words, total, moved, flat, threads)
             return before
         # Arrivals that reach over the end of a phase: one after the other.
         for i in range(len(flat)):
             one = slice(i, i + 1)
             before[one] = self.read(flat[one])
-            self._apply(flat[one], before[one], arrivals[one], bytes_[one])
+            who = None if threads is None else threads[one]
+            self._apply(flat[one], before[one], arrivals[one], bytes_[one], flat[one], who)
         return before
 
     def _apply(
@@ -290,21 +311,29 @@ class MBarriers:
         words: NDArray[np.int64],
         arrivals: NDArray[np.int64],
         bytes_: NDArray[np.int64],
+        each: NDArray[np.int64],
+        threads: NDArray[np.intp] | None,
     ) -> None:
+        """`flat` are distinct; `each` are the places of the single arrivals of `threads`."""
         pending = (words & _COUNT_MASK) - arrivals
         expected = (words >> _COUNT_BITS) & _COUNT_MASK
         tx = ((words >> _TX_SHIFT) & (2 * _TX_BIAS - 1)) - _TX_BIAS + bytes_
         if (pending < 0).any():
             k = int(np.nonzero(pending < 0)[0][0])
-            raise Fault(
+            raise BarrierMisuse(
                 f"{int(arrivals[k])} arrivals at {self._name(int(flat[k]))}, which expects {int(pending[k] + arrivals[k])} more"
             )
         if (np.abs(tx) >= _TX_BIAS).any():
             k = int(np.nonzero(np.abs(tx) >= _TX_BIAS)[0][0])
-            raise Fault(
+            raise ByteCountOverflow(
                 f"the transaction count of {self._name(int(flat[k]))} would be {int(tx[k])}: at most {_TX_BIAS - 1} are possible"
             )
+        observer = self.machine.observer
+        if observer is not None and (threads is not None or self.machine.pending.working is not None):
+            observer.mbarrier_arrive(self.machine, each, threads if threads is not None else _NOBODY)
         done = (pending == 0) & (tx == 0)
+        if observer is not None and done.any():
+            observer.mbarrier_phase(self.machine, flat[done])
         parity = ((words >> _PARITY_SHIFT) & 1) ^ done
         pending = np.where(done, expected, pending)
         word = _VALID | (parity << _PARITY_SHIFT) | ((tx + _TX_BIAS) << _TX_SHIFT) | (expected << _COUNT_BITS) | pending
@@ -324,8 +353,16 @@ class MBarriers:
         """Whether the phase of `parity` has completed."""
         return ((self.read(flat) >> _PARITY_SHIFT) & 1) != parity.astype(np.int64)
 
-    def describe(self, entry: Parked) -> Iterator[tuple[str, NDArray[np.intp]]]:
-        """Per barrier that threads are parked at: what they wait for, and the threads."""
+    def state(self, flat: int) -> tuple[int, int, int] | None:
+        """(arrivals pending, arrivals expected, bytes outstanding) of an mbarrier; None where there is none any more."""
+        word = int(self._words[flat >> 3])
+        if not word & _VALID:
+            return None
+        tx = ((word >> _TX_SHIFT) & (2 * _TX_BIAS - 1)) - _TX_BIAS
+        return word & _COUNT_MASK, (word >> _COUNT_BITS) & _COUNT_MASK, tx
+
+    def describe(self, entry: Parked) -> Iterator[tuple[str, NDArray[np.intp], str]]:
+        """Per barrier that threads are parked at: what they wait for, the threads, and which kind of fault it would be."""
         stride = self.machine.shared.stride
         threads = entry.selection.threads
         for flat in np.unique(entry.flat):
@@ -340,4 +377,5 @@ class MBarriers:
                 f"waiting on the mbarrier at shared address {where} for the phase of parity {int(entry.parity[mine][0])}; "
                 f"{pending} of {expected} arrivals are missing{bytes_text}",
                 threads[mine],
+                "byte count" if tx and not pending else "barrier count/phase",
             )

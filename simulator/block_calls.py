@@ -18,8 +18,8 @@ from .tile_arithmetic import Value, dtype_of
 
 
 def find_kernel(module: Operation, name: str | None = None) -> tile.KernelOp:
-    """The kernel called `name` of a module, or its only one; a kernel is itself. Raises TeselaError where there is no such kernel, or
-    several and no name."""
+    """The kernel called `name` of a module, or its only one; a kernel is itself. Raises TeselaError where there is no
+    such kernel, or several and no name."""
     if isinstance(module, tile.KernelOp):
         return module
     assert isinstance(module, ModuleOp)
@@ -46,8 +46,9 @@ def array_arguments(kernel: tile.KernelOp) -> dict[str, tuple[int, MemRefType, t
 
 
 def infer_dims(kernel: tile.KernelOp, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """The values of the kernel's symbolic dimensions for `arrays` (by argument name; outputs may lack if the others determine them).
-    Raises TeselaError for a name that is no array argument and for shapes that contradict the contract."""
+    """The values of the kernel's symbolic dimensions for `arrays` (by argument name; outputs may lack if the others
+    determine them). Raises TeselaError for a name that is no array argument and for shapes that contradict the
+    contract."""
     stated = {name: exprs for name, (_, _, exprs) in array_arguments(kernel).items()}
     check_names(kernel, "array", arrays, stated)
     divisors = {symbol: kernel.divisor(symbol) for symbol in kernel.symbols()}

@@ -1,7 +1,8 @@
-"""The meaning of each operation on tiles and scalars that only computes, one row each; `blocks.py` runs programs of them.
+"""The meaning of each operation that only computes, one row each; `blocks.py` runs programs of them.
 
-`MEANINGS` maps an operation's name to a function that takes the operation once, when a program is decoded, and returns the function
-from operand values to the result's value. What an operation refuses at run time it raises as `Refused`; the interpreter adds the place.
+`MEANINGS` maps an operation's name to a function that takes the operation once, when a program is decoded, and returns
+the function from operand values to the result's value. What an operation refuses at run time it raises as `Refused`;
+the interpreter adds the place.
 """
 
 from __future__ import annotations

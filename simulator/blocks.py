@@ -1,7 +1,7 @@
-"""The block interpreter: runs a `tile.kernel` of the tile and async levels on NumPy arrays, one block of its grid after the other.
+"""The block interpreter: runs a `tile.kernel` of the tile and async levels on NumPy arrays, block by block.
 
-It is the meaning of these two levels that every later level is compared with; arithmetic is as docs/numbers.md says. Encodings (layouts) are
-ignored, so a module may be run before and after any pass that keeps it at these levels.
+It is the meaning of these two levels that every later level is compared with; arithmetic is as docs/numbers.md says.
+Encodings (layouts) are ignored, so a module may be run before and after any pass that keeps it at these levels.
 
     module = parse_module(text)
     out = np.zeros((3, 4), np.float32)
@@ -189,8 +189,8 @@ class _Decoder:
 
 
 def _window(array: Value, starts: Sequence[int], dims: Sequence[int], shape: Sequence[int]) -> tuple[Any, Any] | None:
-    """Where a tile that starts at `starts` meets the array: the array's part, with the tile's dimensions in order, and the tile's
-    slices; None where they do not meet."""
+    """Where a tile that starts at `starts` meets the array: the array's part, with the tile's dimensions in order, and
+    the tile's slices; None where they do not meet."""
     index: list[Any] = list(starts)
     inside: list[slice] = []
     for dim, extent in zip(dims, shape):
@@ -554,7 +554,8 @@ def run_kernel(
     every array argument must be there. `scalars`: by argument name. `seed` shuffles the order of the blocks, which must not matter.
     `semantics`: another meaning of values. `blocks`: how many blocks, at most, run a kernel that walks its grid itself.
 
-    Raises TeselaError, with the place in the program, for a call against the contract and for a program that does what has no meaning.
+    Raises TeselaError, with the place in the program, for a call against the contract and for a program that does what
+    has no meaning.
     """
     op = find_kernel(module, kernel)
     scalars = scalars or {}

@@ -1,19 +1,22 @@
-"""The block interpreter with error bounds: which results docs/numbers.md allows, element by element, for a whole program.
+"""The block interpreter with error bounds: which results docs/numbers.md allows, for a whole program.
 
-Most operations determine every bit of their result; some do not: sums (in an unspecified order), dots, approximated functions. What a
-compiled program may answer therefore depends on all that happened before. `allowed_results` runs a program on *intervals*: beside each
-value its least and its greatest allowed one, in its own element type. An operation that is exact takes intervals of no width to such
-intervals, so the comparison stays bit for bit wherever it can be; a bounded one widens them.
+Most operations determine every bit of their result; some do not: sums (in an unspecified order), dots, approximated
+functions. What a compiled program may answer therefore depends on all that happened before. `allowed_results` runs a
+program on *intervals*: beside each value its least and its greatest allowed one, in its own element type. An operation
+that is exact takes intervals of no width to such intervals, so the comparison stays bit for bit wherever it can be; a
+bounded one widens them.
 
-- An operation that is monotone in each operand, rounding included (as nearly all are: + − × √ casts, maximum), takes an interval to the hull of its
-  values at the corners. That is sound because a machine computes with numbers of the same type inside the interval, and rounds as we do.
-- Where a small change may change everything (a comparison of overlapping intervals, a quotient by an interval round zero), the result becomes
-  *anything*: the whole type, NaN included.
-- Where the program's course depends on an uncertain value (a branch, a trip count, an address), it has no single answer: `Undecided`.
+- An operation that is monotone in each operand, rounding included (as nearly all are: + − × √ casts, maximum), takes an
+  interval to the hull of its values at the corners. That is sound because a machine computes with numbers of the same
+  type inside the interval, and rounds as we do.
+- Where a small change may change everything (a comparison of overlapping intervals, a quotient by an interval round
+  zero), the result becomes *anything*: the whole type, NaN included.
+- Where the program's course depends on an uncertain value (a branch, a trip count, an address), it has no single
+  answer: `Undecided`.
 
-Example: in f32, s = sum(x) of 1000 normal numbers may be off by 999·2⁻²⁴·Σ|x|; s > 0 is certain or anything; `select(s > 0, 1, 2)` then is 1, 2 or
-either. But the sum of 1000 small integers is exact in every order, which is noticed: every partial sum is a multiple of the least bit that
-occurs, and no larger than f32 holds exactly.
+Example: in f32, s = sum(x) of 1000 normal numbers may be off by 999·2⁻²⁴·Σ|x|; s > 0 is certain or anything; `select(s
+> 0, 1, 2)` then is 1, 2 or either. But the sum of 1000 small integers is exact in every order, which is noticed: every
+partial sum is a multiple of the least bit that occurs, and no larger than f32 holds exactly.
 """
 
 from __future__ import annotations
@@ -43,8 +46,8 @@ class Undecided(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A tile (or scalar, or array) known within bounds: the interpreter's value, and the least and greatest allowed. Where both are
-    NaN the value is NaN; where they are the type's whole range it is anything, NaN included."""
+    """A tile (or scalar, or array) known within bounds: the interpreter's value, and the least and greatest allowed.
+    Where both are NaN the value is NaN; where they are the type's whole range it is anything, NaN included."""
 
     value: Value
     low: Value
@@ -88,7 +91,8 @@ def is_anything(x: Bounded) -> Value:
 
 
 def interval(value: Value, low: Value, high: Value, anything: Value | bool = False) -> Bounded:
-    """An interval round `value`, or `value` itself where bounds leave nothing open; where `anything` holds, everything is open."""
+    """An interval round `value`, or `value` itself where bounds leave nothing open; where `anything` holds, everything
+    is open."""
     least, most = (np.asarray(end, value.dtype) for end in _extremes(value.dtype))
     low = np.where(anything, least, np.where(low > value, value, low)).astype(value.dtype)
     high = np.where(anything, most, np.where(high < value, value, high)).astype(value.dtype)
@@ -300,7 +304,7 @@ def _approximated(name: str, function: Function) -> Function:
         value, low, high = (part.astype(F32) for part in parts(x))
         y = function(value)
         if periodic:
-            spread = error(value, y) + np.asarray(high, F64) - low
+            spread = error(value, y) + (np.asarray(high, F64) - low)
             ends = [(value, y, np.minimum(spread, 2.0))]
         else:
             ends = [(end, f, np.asarray(error(end, f))) for end in (low, high) for f in (function(end),)]
@@ -547,7 +551,8 @@ _LIFTED: dict[str, Callable[[Function], Function]] = {
     arith.DivfOp.name: _quotient,
     "layout.convert": structural,
 }
-"""How an operation's function extends to intervals; what is not here and has no rule of its own below knows nothing of uncertain operands."""
+"""How an operation's function extends to intervals; what is not here and has no rule of its own below knows nothing of
+uncertain operands."""
 
 _OWN: dict[str, Callable[[Operation], Function]] = {
     tile.CmpOp.name: _compare,
@@ -613,15 +618,17 @@ def allowed_results(
     scalars: Mapping[str, Any] | None = None,
     kernel: str | None = None,
 ) -> dict[str, Interval]:
-    """Run a kernel as `run_kernel` does (stores change `arrays`), and give, for each array it writes, what it may hold afterwards.
-    Raises TeselaError as `run_kernel` does, and where the program's course depends on a value that is known within bounds only."""
+    """Run a kernel as `run_kernel` does (stores change `arrays`), and give, for each array it writes, what it may hold
+    afterwards. Raises TeselaError as `run_kernel` does, and where the program's course depends on a value that is known
+    within bounds only."""
     semantics = BoundedSemantics()
     run_kernel(module, arrays, scalars, kernel, semantics=semantics)
     return semantics.arrays
 
 
 def mismatches(found: np.ndarray, allowed: Interval) -> np.ndarray:
-    """Where `found` holds what `allowed` does not: the indices, one row each. +0 and -0 count as equal, since sums may be either (N4)."""
+    """Where `found` holds what `allowed` does not: the indices, one row each. +0 and -0 count as equal, since sums may
+    be either (N4)."""
     value, low, high = allowed.parts
     if not ta.is_float(value.dtype):
         return np.argwhere((found < low) | (found > high))

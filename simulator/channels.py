@@ -1,4 +1,4 @@
-"""Channels, buffers and asynchronous dots as the block interpreter runs them: first in first out, and strict about every misuse.
+"""Channels, buffers and asynchronous dots of the block interpreter: first in first out, strict about misuse.
 
 A channel of depth d is a ring of d slots, each in one of three states, in this cycle:
 
@@ -10,8 +10,8 @@ another; where all wait, that is a deadlock. What is asynchronous is checked:
 
 - a put reads its array at some time before its get, so the array must not change in between there;
 - a buffer is read only between its get and its release;
-- a dot that reads buffers has read them when its token, or its result, or those of a later dot, were waited for (dots complete in the order in
-  which they were issued); a slot must not be released, and so refilled, before.
+- a dot that reads buffers has read them when its token, or its result, or those of a later dot, were waited for (dots
+  complete in the order in which they were issued); a slot must not be released, and so refilled, before.
 
 Example: with depth 1, `put, get, put` is refused, since the second put waits for a release that comes after it.
 """
@@ -31,8 +31,8 @@ PAST = -1
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """What one filled slot holds. `unchanged`: whether the array that it was filled from still holds the same (None: filled from
-    registers). `last_reader`: the number of the last dot that reads it, -1 for none."""
+    """What one filled slot holds. `unchanged`: whether the array that it was filled from still holds the same (None:
+    filled from registers). `last_reader`: the number of the last dot that reads it, -1 for none."""
 
     value: Value
     unchanged: Callable[[], bool] | None = None

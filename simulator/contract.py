@@ -1,6 +1,7 @@
-"""A kernel's contract at a call: the values of its symbolic dimensions from the arrays' shapes, and the shapes of arrays that are not there.
+"""A kernel's contract at a call: the values of its symbolic dimensions, and the shapes of arrays left out.
 
-Plain Python on `DimExpr`s, so that it serves the interpreter and a launcher alike. For a kernel with `A: M×K`, `B: N×K`, `C: M×N`:
+Plain Python on `DimExpr`s, so that it serves the interpreter and a launcher alike. For a kernel with `A: M×K`, `B:
+N×K`, `C: M×N`:
 
 >>> from tesela.dialects.dim_expr import DimExpr
 >>> shapes = {name: tuple(map(DimExpr.parse, text.split())) for name, text in {"A": "M K", "B": "N K", "C": "M N"}.items()}
@@ -23,9 +24,10 @@ def bind_dims(
     divisors: Mapping[str, int] | None = None,
     at: Location | None = None,
 ) -> dict[str, int]:
-    """The symbolic dimensions' values. `stated`: the contract's shape of each array argument; `given`: the shapes of those that the caller
-    provided; `divisors`: what a dimension is stated to be a multiple of. Raises one TeselaError with every disagreement: a wrong rank, an
-    extent that differs from another argument's or from a stated expression, a dimension that no provided array has, a wrong divisor."""
+    """The symbolic dimensions' values. `stated`: the contract's shape of each array argument; `given`: the shapes of
+    those that the caller provided; `divisors`: what a dimension is stated to be a multiple of. Raises one TeselaError
+    with every disagreement: a wrong rank, an extent that differs from another argument's or from a stated expression, a
+    dimension that no provided array has, a wrong divisor."""
     dims: dict[str, int] = {}
     source: dict[str, str] = {}
     errors: list[Diagnostic] = []
@@ -74,8 +76,8 @@ def bind_dims(
 
 
 def array_shape(exprs: Sequence[DimExpr], dims: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of an array stated as `exprs`, for one the caller did not provide. Raises TeselaError for a negative extent or a
-    dimension that cannot be evaluated."""
+    """The shape of an array stated as `exprs`, for one the caller did not provide. Raises TeselaError for a negative
+    extent or a dimension that cannot be evaluated."""
     errors: list[Diagnostic] = []
     shape = tuple(_evaluate(expr, dims, errors, None) for expr in exprs)
     for expr, extent in zip(exprs, shape):

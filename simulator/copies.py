@@ -12,10 +12,10 @@ from ..dialects.ptx_program import Reg
 from . import memory
 from .asynchrony import Operation
 from .atomics import OPERATIONS, update_function
-from .barrier_ops import mbarrier_places, per_thread
+from .barrier_ops import mbarrier_places, per_thread, touch
 from .data_movement import vector_of
 from .decode import TYPE_SIZE, TYPE_VIEW, VIEWS, Action, Form, meaning
-from .faults import Fault
+from .faults import Fault, Misaligned, OutOfBounds
 from .selection import Selection
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ class ThreadCopy(Operation):
         pick: Any = slice(None) if whole else pieces
         sources, places, valid = self.sources[:, pick], self.places[:, pick], self.valid[:, pick]
         threads = self.owners[pick]
-        m.observe("async load", "global", sources, size, threads)
         m.observe("async store", "shared", places, size, threads)
         element = min(size, 8)
         if (valid == size).all():
+            m.observe("async load", "global", sources, size, threads)
             m.shared.store(places, m.memory.load(sources, element, size // element, threads), element)
             return
         for row in range(len(sources)):
@@ -49,6 +49,7 @@ class ThreadCopy(Operation):
                 chosen = np.nonzero(valid[row] == count)[0]
                 data = np.zeros((1, size, len(chosen)), np.uint8)
                 if count:
+                    m.observe("async load", "global", sources[row : row + 1, chosen], int(count), threads[chosen])
                     data[:, :count] = m.memory.load(sources[row : row + 1, chosen], 1, int(count), threads[chosen], 1)
                 m.shared.store(places[row : row + 1, chosen], data, 1)
 
@@ -90,7 +91,7 @@ def copy_async(form: Form) -> Action:
         sources = np.broadcast_to(src(m, sel), shape).astype(np.uint64)
         if (sources & np.uint64(size - 1)).any():
             at, thread = np.argwhere(sources & np.uint64(size - 1))[0]
-            raise Fault(
+            raise Misaligned(
                 f"cp.async of {size} bytes from the misaligned global address 0x{int(sources[at, thread]):x}",
                 int(at),
                 int(sel.threads[thread]),
@@ -135,6 +136,7 @@ def copies_arrive(form: Form) -> Action:
 
     def run(m: Machine, sel: Selection) -> None:
         flat = place(m, sel)
+        touch(m, flat, sel)
         if extra:
             one = np.ones(sel.count, np.int64)
             m.mbarriers.update(flat, -one, 0 * one)
@@ -149,17 +151,23 @@ class BulkOperation(Operation):
     def __init__(self, threads: Array, signals: bool):
         super().__init__("bulk", threads)
         self.signals = signals
+        self.barriers: list[int] = []
+        """Where a piece signals its (first) completion; empty where bulk groups are waited for."""
         self.reads: list[Callable[[], Array]] = []
         self.writes: list[Callable[[Array], None]] = []
         self._held: dict[int, Array] = {}
+        self.piece = 0
+        """The piece at work."""
 
     def capture(self, pieces: NDArray[np.intp]) -> None:
         for k in pieces.tolist():
             if k not in self._held:
+                self.piece = k
                 self._held[k] = self.reads[k]().copy()
 
     def execute(self, pieces: NDArray[np.intp]) -> None:
         for k in pieces.tolist():
+            self.piece = k
             data = self._held.pop(k, None)
             self.writes[k](self.reads[k]() if data is None else data)
 
@@ -172,7 +180,7 @@ def destinations(m: Machine, thread: int, place: int, barrier: int, mask: int | 
     stride = m.shared.stride
     base = int(m.cluster_base[thread])
     if mask >> m.cluster_size:
-        raise Fault(f"multicast to blocks 0x{mask:x} of a cluster of {m.cluster_size}", 0, thread)
+        raise OutOfBounds(f"multicast to blocks 0x{mask:x} of a cluster of {m.cluster_size}", 0, thread)
     return [
         (base + rank * stride + place % stride, base + rank * stride + barrier % stride)
         for rank in range(m.cluster_size)
@@ -184,7 +192,8 @@ def deliver(
     m: Machine, thread: int, targets: list[tuple[int, int]], data: Array, scatter: Callable[[int, Array], None]
 ) -> None:
     """Writes `data` (bytes) at every target for a thread and completes that many bytes at its barrier."""
-    for place, _ in targets:
+    for place, barrier in targets:
+        m.pending.signalled = barrier
         m.observe("async store", "shared", np.array([[place]]), len(data), np.array([thread]))
         scatter(place, data)
     barriers = np.array([barrier for _, barrier in targets], np.int64)
@@ -194,7 +203,7 @@ def deliver(
 def _check_bulk(size: int, addresses: tuple[int, ...], thread: int) -> None:
     if size % 16 or any(a % 16 for a in addresses):
         shown = ", ".join(f"0x{a:x}" for a in addresses)
-        raise Fault(
+        raise Misaligned(
             f"a bulk copy of {size} bytes between {shown}: size and addresses must be multiples of 16", 0, thread
         )
 
@@ -235,6 +244,7 @@ def bulk_copy(form: Form) -> Action:
                 m.flatten(np.array([[there]]), one, max(count, 16), 16, "bulk copy", to == "shared::cluster")[0, 0]
             )
             targets = destinations(m, thread, place, int(barriers[k]), None if masks is None else int(masks[k]))
+            op.barriers.append(targets[0][1] if targets else int(barriers[k]))
             op.writes.append(
                 lambda data, thread=thread, targets=targets: deliver(
                     m, thread, targets, data, lambda at, d: _put(m, at, d)
@@ -255,7 +265,7 @@ def _reader(m: Machine, one: Selection, space: str, address: int, count: int) ->
         def read_global() -> Array:
             found = m.memory.find(address, count)
             if found is None:
-                raise Fault(
+                raise OutOfBounds(
                     f"bulk copy of {count} bytes out of bounds at 0x{address:x}: {m.memory.describe(address + count - 1)}",
                     0,
                     one.first,
@@ -277,13 +287,14 @@ def _global_writer(m: Machine, thread: int, address: int, type: str, update: Any
     def write(data: Array) -> None:
         found = m.memory.find(address, len(data))
         if found is None:
-            raise Fault(
+            raise OutOfBounds(
                 f"bulk copy of {len(data)} bytes out of bounds at 0x{address:x}: {m.memory.describe(address + len(data) - 1)}",
                 0,
                 thread,
             )
         memory.Memory.check_writable(found, np.array([thread]))
-        m.observe("async store", "global", np.array([[address]]), len(data), np.array([thread]))
+        kind = "async store" if update is None else "async atomic"
+        m.observe(kind, "global", np.array([[address]]), len(data), np.array([thread]))
         place = found.data[address - found.address :][: len(data)]
         if update is None:
             place[:] = data
@@ -309,6 +320,7 @@ def store_async(form: Form) -> Action:
         op = BulkOperation(sel.threads, True)
         for k in range(sel.count):
             target = [(int(places[k]), int(barriers[k]))]
+            op.barriers.append(int(barriers[k]))
             op.reads.append(lambda k=k: values[k])
             thread = int(sel.threads[k])
             op.writes.append(

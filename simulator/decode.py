@@ -151,11 +151,16 @@ def meaning(
 
 
 @cache
+def _register_all() -> None:
+    """Import what registers meanings. Another thread may be at it: whoever comes here waits for all of it, not for the first."""
+    for module in _MODULES:
+        importlib.import_module(f".{module}", __package__)
+
+
+@cache
 def find_meaning(opcode: str) -> Meaning:
     """The meaning of an opcode. Raises TeselaError where the simulator has none."""
-    if not MEANINGS:
-        for module in _MODULES:
-            importlib.import_module(f".{module}", __package__)
+    _register_all()
     words = opcode.split(".")
     for end in range(len(words), 0, -1):
         found = MEANINGS.get(".".join(words[:end]))
@@ -518,8 +523,8 @@ class Code:
         written: set[str] = set()
         for instr in block.instrs:
             found = find_meaning(instr.opcode)
-            writes = {n for k in found.dests if k < len(instr.operands) for n in _names(instr.operands[k])}
-            reads = {n for k, op in enumerate(instr.operands) if k not in found.dests for n in _names(op)}
+            writes = {n for k in found.dests if k < len(instr.operands) for n in names_in(instr.operands[k])}
+            reads = {n for k, op in enumerate(instr.operands) if k not in found.dests for n in names_in(op)}
             if instr.guard is not None:
                 reads.add(instr.guard)
             this = None
@@ -560,18 +565,18 @@ class Code:
                 return operand
 
 
-def _names(operand: Operand) -> list[str]:
+def names_in(operand: Operand) -> list[str]:
     """The registers an operand mentions."""
     match operand:
         case Reg():
             return [operand.name]
         case Addr():
-            return _names(operand.base)
+            return names_in(operand.base)
         case TensorAddr():
-            return [*_names(operand.base), *(n for op in operand.coords for n in _names(op))]
+            return [*names_in(operand.base), *(n for op in operand.coords for n in names_in(op))]
         case Vec():
-            return [n for op in operand.items for n in _names(op)]
+            return [n for op in operand.items for n in names_in(op)]
         case Pair():
-            return [*_names(operand.first), *_names(operand.second)]
+            return [*names_in(operand.first), *names_in(operand.second)]
         case _:
             return []

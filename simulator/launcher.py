@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,13 +24,17 @@ from ..dialects.ptx_program import Entry, Instr, Program
 from . import memory
 from .control_flow import family
 from .decode import Code
-from .machine import Machine, Observer, Shape
+from .faults import ProgramError
+from .machine import Machine, Shape
 from .memory import Memory
+from .observer import Observer
+from .schedules import POLICIES, Decisions, explore
 from .tensor_maps import encode_tensor_map
 
 BATCH_THREADS = 16384
+JUDGED_THREADS = 65536
+"""Threads of blocks that may wait for each other and are judged together."""
 MULTIPROCESSORS = 132
-COMPLETIONS = ("latest", "earliest", "random")
 PORTABLE_CLUSTER = 8
 
 
@@ -44,6 +50,37 @@ class RunResult:
         return sum(self.executed.values())
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What launches take where their caller says nothing; see `launch`."""
+
+    races: bool = False
+    seed: int | None = None
+    policy: str | None = None
+    strict_isa: bool = False
+    observer: Observer | None = None
+
+
+_NO_SETTINGS = Settings()
+_settings: ContextVar[Settings] = ContextVar("simulator settings", default=_NO_SETTINGS)
+
+
+@contextmanager
+def settings(
+    races: bool = False,
+    seed: int | None = None,
+    policy: str | None = None,
+    strict_isa: bool = False,
+    observer: Observer | None = None,
+) -> Iterator[None]:
+    """Within it, every launch that does not say otherwise takes these; also launches by a `Kernel`."""
+    token = _settings.set(Settings(races, seed, policy, strict_isa, observer))
+    try:
+        yield
+    finally:
+        _settings.reset(token)
+
+
 def launch(
     program: Program | str,
     entry: str | None = None,
@@ -54,43 +91,96 @@ def launch(
     shared_bytes: int = 0,
     cluster: Sequence[int] | None = None,
     seed: int | None = None,
-    completion: str | None = None,
+    policy: str | None = None,
     observer: Observer | None = None,
     batch_threads: int = BATCH_THREADS,
+    races: bool | None = None,
+    strict_isa: bool | None = None,
+    bound: int = 1,
 ) -> RunResult:
     """Runs a kernel to completion.
 
     `program`: PTX as data or text; `entry`: the kernel's name, which may be left out where there is only one; `grid`, `block`,
     `cluster`: one to three extents, x first; the cluster defaults to what the entry declares; `params` in PTX order: integers
     (pointers, dimensions, the bits of scalars), floats (f32 for parameters of 4 bytes, f64 for 8), tensor maps (128 bytes);
-    `shared_bytes`: dynamic shared memory per block. `completion`: when asynchronous operations complete, 'latest' (the default),
-    'earliest' or 'random' (the default with a seed); `seed`: makes the schedule random, and the same for the same seed.
-    ('random' without a seed takes seed 0.)
+    `shared_bytes`: dynamic shared memory per block. `policy`: in which order threads run and asynchronous operations complete, one of
+    `schedules.POLICIES`; `seed`: makes the schedule random, and the same for the same seed. ('random' without a seed takes seed 0;
+    'systematic' runs the kernel many times, each time on the memory as it was, with up to `bound` preemptions.) `races`: judge the program
+    (`races.py`) by `docs/memory-order.md`, with `strict_isa` by the letter of the ISA; a kernel whose blocks may wait for each other then runs in
+    one piece. What is left out is taken from `settings`.
 
-    Raises TeselaError for a launch that does not fit the kernel and for every fault and deadlock of the program."""
+    Raises TeselaError for a launch that does not fit the kernel, ProgramError for every fault and deadlock of the program, and with
+    `races` JudgedError for whatever is reported."""
     if isinstance(program, str):
         from ..dialects.ptx_text import read_program
 
         program = read_program(program)
+    default = _settings.get()
+    seed = default.seed if seed is None else seed
+    policy = default.policy if policy is None else policy
+    races = default.races if races is None else races
+    strict_isa = default.strict_isa if strict_isa is None else strict_isa
+    observer = default.observer if observer is None else observer
     chosen = _entry(program, entry)
     shape = Shape(_triple(grid, "grid"), _triple(block, "block"), _triple(cluster or chosen.cluster or (1,), "cluster"))
-    if completion is None:
-        completion = "latest" if seed is None else "random"
-    if completion not in COMPLETIONS:
-        raise TeselaError(f"unknown completion policy {completion!r}: one of {', '.join(COMPLETIONS)} is required")
+    if policy is None:
+        policy = "latest" if seed is None else "random"
+    if policy not in POLICIES:
+        raise TeselaError(f"unknown policy {policy!r}: one of {', '.join(POLICIES)} is required")
     code = Code(program, chosen)
     _check(code, chosen, shape, shared_bytes)
-    result = RunResult()
-    count = shape.grid[0] * shape.grid[1] * shape.grid[2]
-    if count == 0:
-        return result
+    if shape.grid[0] * shape.grid[1] * shape.grid[2] == 0:
+        return RunResult()
     data = _pack_params(code, chosen, params)
-    rng = random.Random(seed or 0) if seed is not None or completion == "random" else None
     store = memory if memory is not None else Memory()
     size = _batch(chosen, shape, batch_threads)
+    if races and _couples(chosen):
+        size = max(size, _whole_clusters(JUDGED_THREADS, shape))
+
+    def once(decisions: Decisions | None) -> RunResult:
+        rng = random.Random(seed or 0) if seed is not None or policy == "random" else None
+        completion = "latest" if policy == "systematic" else policy
+        options = (data, store, shared_bytes, completion, rng)
+        if not races:
+            return _run(code, shape, size, options, observer, decisions)
+        from .observer import Observers
+        from .races import Judge
+        from .reports import JudgedError
+
+        judge = Judge(strict_isa)
+        both = judge if observer is None else Observers([judge, observer])
+        try:
+            result = _run(code, shape, size, options, both, decisions)
+        except ProgramError as error:
+            judge.stopped(error)
+            raise JudgedError(judge.reports) from None
+        if judge.reports:
+            raise JudgedError(judge.reports)
+        return result
+
+    if policy != "systematic":
+        return once(None)
+    before = store.snapshot()
+    result = RunResult()
+
+    def again(decisions: Decisions) -> None:
+        nonlocal result
+        store.restore(before)
+        result = once(decisions)
+
+    explore(again, bound)
+    return result
+
+
+def _run(
+    code: Code, shape: Shape, size: int, options: Any, observer: Observer | None, decisions: Decisions | None
+) -> RunResult:
+    """One run of the grid, `size` blocks at a time."""
+    result = RunResult()
+    count = shape.grid[0] * shape.grid[1] * shape.grid[2]
     for first in range(0, count, size):
         blocks = range(first, min(first + size, count))
-        machine = Machine(code, shape, blocks, data, store, shared_bytes, completion, rng, observer)
+        machine = Machine(code, shape, blocks, *options, observer, decisions)
         machine.run()
         for step, executed in zip(code.steps, machine.counts):
             for instr in step.instrs:
@@ -174,9 +264,20 @@ def _batch(entry: Entry, shape: Shape, batch_threads: int) -> int:
     cluster = shape.cluster[0] * shape.cluster[1] * shape.cluster[2]
     threads = -(-shape.block[0] * shape.block[1] * shape.block[2] // 32) * 32
     blocks = max(1, batch_threads // threads)
-    if any(isinstance(item, Instr) and _couples_blocks(item.opcode) for item in entry.body):
+    if _couples(entry):
         blocks = max(blocks, MULTIPROCESSORS)
     return max(1, blocks // cluster) * cluster
+
+
+def _whole_clusters(threads: int, shape: Shape) -> int:
+    """How many blocks have `threads` threads in all."""
+    cluster = shape.cluster[0] * shape.cluster[1] * shape.cluster[2]
+    return max(1, threads // (shape.block[0] * shape.block[1] * shape.block[2]) // cluster) * cluster
+
+
+def _couples(entry: Entry) -> bool:
+    """Whether blocks may wait for each other."""
+    return any(isinstance(item, Instr) and _couples_blocks(item.opcode) for item in entry.body)
 
 
 def _couples_blocks(opcode: str) -> bool:

@@ -17,8 +17,8 @@ When nobody is ready, polls run again if anything has happened since; else an as
 (`asynchrony.py`); if there is none, polls run again all the same and parked waits time out, as the ISA allows (§9.7.13.15.16, mbarrier.try_wait). If that changes nothing often enough, nothing ever will: a deadlock,
 reported with all who wait and what for.
 
-With a seed the scheduler picks places at random instead, and asynchronous operations complete at random times. `Observer` sees
-every memory access and synchronisation.
+With a seed the scheduler picks places at random instead, and asynchronous operations complete at random times. An observer
+(`observer.py`) sees every memory access and synchronisation.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dialects.diagnostics import Diagnostic, Location, TeselaError
+from ..dialects.diagnostics import Diagnostic, Location
 from ..dialects.ptx_program import Instr, Program
 from . import memory
 from .asynchrony import Pending
 from .barriers import ClusterBarrier, MBarriers, NamedBarriers
 from .decode import CLASS_VIEW, VIEW_INDEX, VIEWS, Code, Step
-from .faults import Fault
+from .faults import Divergent, Fault, OutOfBounds, ProgramError
 from .memory import Memory, SharedMemory
+from .observer import Observer
+from .schedules import Decisions
 from .selection import WARP, Selection, regular
 
 WARPGROUP = 4 * WARP
@@ -47,22 +49,6 @@ SPIN_LIMIT = 4096
 
 IDLE_ROUNDS = 256
 """Rounds of polls and timed-out waits without any effect after which the program is taken to be stuck."""
-
-
-class Observer:
-    """Sees what a machine does while it runs the step at `machine.position`; override what is of interest."""
-
-    def access(
-        self, machine: Machine, kind: str, space: str, addresses: NDArray[Any], size: int, threads: NDArray[np.intp]
-    ) -> None:
-        """Accesses of `size` bytes each. `kind`: 'load', 'store' or 'atomic' of the generic proxy, 'async load' or 'async store' of the
-        async proxy (when they happen, not when they are issued); `space`: 'global', 'shared' or 'param'; `addresses`: global
-        addresses, byte indices into all shared memory of the machine (block * machine.shared.stride + offset), or offsets into the
-        parameters, in an array whose last axis goes with `threads` (numbers in the machine; one thread for async copies by a
-        thread, a warpgroup's first thread for wgmma)."""
-
-    def sync(self, machine: Machine, instr: Instr, threads: NDArray[np.intp]) -> None:
-        """A fence, which orders memory and otherwise does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +95,10 @@ class Machine:
         completion: str,
         rng: random.Random | None,
         observer: Observer | None,
+        decisions: Decisions | None = None,
     ):
         self.code, self.shape, self.params, self.memory = code, shape, params, global_memory
-        self.rng, self.observer = rng, observer
+        self.rng, self.observer, self.decisions = rng, observer, decisions
         self.first_block, self.block_count = blocks.start, len(blocks)
         self.block_threads = shape.block[0] * shape.block[1] * shape.block[2]
         unit = WARPGROUP if code.uses_warpgroups else WARP
@@ -146,6 +133,8 @@ class Machine:
         self._spin_progress, self._spins = -1, 0
         self.position = 0
         self.counts = [0] * len(code.steps)
+        self.watched: list[bool] | None = None
+        """By position: the steps that the observer wants to see."""
 
     # Threads
 
@@ -273,7 +262,7 @@ class Machine:
         if space == "param":
             self.observe("load", "param", addresses, element * vector, sel.threads)
             if int(addresses.min()) < 0 or int(addresses.max()) + element * vector > len(self.params):
-                raise Fault(f"load of {element * vector} bytes past the end of the parameters")
+                raise OutOfBounds(f"load of {element * vector} bytes past the end of the parameters")
             index = addresses[:, None, :, None] + (np.arange(vector) * element)[:, None, None] + np.arange(element)
             return np.ascontiguousarray(self.params[index]).view(f"u{element}")[..., 0]
         if space == "global":
@@ -298,19 +287,27 @@ class Machine:
             return
         self.progress += 1
         if space == "global":
-            self.observe("store", "global", addresses, size, sel.threads)
+            self.observe("store", "global", addresses, size, sel.threads, values)
             self.memory.store(addresses.astype(np.uint64), values, element, sel.threads)
         elif space == "param":
             raise Fault("store to a kernel parameter: parameters are read-only")
         else:
             flat = self.flatten(addresses, sel, size, size, "store", space == "shared::cluster")
-            self.observe("store", "shared", flat, size, sel.threads)
+            self.observe("store", "shared", flat, size, sel.threads, values)
             self.shared.store(flat, values, element)
 
-    def observe(self, kind: str, space: str, addresses: NDArray[Any], size: int, threads: NDArray[np.intp]) -> None:
+    def observe(
+        self,
+        kind: str,
+        space: str,
+        addresses: NDArray[Any],
+        size: int,
+        threads: NDArray[np.intp],
+        values: NDArray[Any] | None = None,
+    ) -> None:
         """Tell the observer, if there is one, of accesses; see Observer.access."""
         if self.observer is not None:
-            self.observer.access(self, kind, space, addresses, size, threads)
+            self.observer.access(self, kind, space, addresses, size, threads, values)
 
     def flatten(
         self, addresses: NDArray[Any], sel: Selection, size: int, align: int, verb: str, cluster: bool
@@ -321,15 +318,15 @@ class Machine:
         if self.cluster_size == 1:
             if (addresses != offsets).any():
                 thread = int(sel.threads[np.argwhere(np.broadcast_to(addresses != offsets, addresses.shape))[0][1]])
-                raise Fault(f"{verb} at 0x{int(addresses.max()):x}, which is no shared address", 0, thread)
+                raise OutOfBounds(f"{verb} at 0x{int(addresses.max()):x}, which is no shared address", 0, thread)
             return offsets + self.shared_base[sel.key]
         rank = addresses >> memory.RANK_SHIFT
         limit = self.cluster_size - 1
         if (rank > limit).any() or (rank < 0).any():
-            raise Fault(f"{verb} at a shared address of block {int(rank.max())} of the cluster, which has {limit + 1}")
+            raise OutOfBounds(f"{verb} at a shared address of block {int(rank.max())} of the cluster, which has {limit + 1}")
         if not cluster and (rank != self.rank_of[sel.key]).any():
             at, thread = np.argwhere(rank != self.rank_of[sel.key])[0]
-            raise Fault(
+            raise OutOfBounds(
                 f"{verb} at a shared address of another block of the cluster (0x{int(addresses[at, thread]):x})",
                 int(at),
                 int(sel.threads[thread]),
@@ -377,10 +374,14 @@ class Machine:
     def run(self) -> None:
         """Runs all threads to their exit. Raises TeselaError for faults and deadlocks."""
         self.push(0, self.select(np.nonzero(self.alive)[0]))
+        if self.observer is not None:
+            self.observer.begin(self)
         try:
             while self.ready or self._find_work():
                 self._run_from(*self._pick())
             self.pending.complete_all()
+            if self.observer is not None:
+                self.observer.end(self)
         except Fault as fault:
             raise self._error(fault) from None
 
@@ -390,12 +391,26 @@ class Machine:
         if self.rng is not None:
             self.pending.complete_at_random(self.rng)
             position = self.rng.choice(sorted(self.ready))
+        elif self.decisions is not None:
+            position = self._decide(self.decisions)
         else:
             position = min(self.ready)
         return position, self.merge(self.ready.pop(position))
 
+    def _decide(self, decisions: Decisions) -> int:
+        """A systematic schedule: one of the ready places, perhaps after an asynchronous operation has completed."""
+        places = sorted(self.ready)
+        chosen = decisions.choose(len(places) + bool(self.pending.queue))
+        if chosen < len(places):
+            return places[chosen]
+        self.pending.complete_one()
+        if self.mbarriers.flipped:
+            self._wake()
+        return min(self.ready)
+
     def _run_from(self, position: int, sel: Selection) -> None:
         steps, ready, counts = self.code.steps, self.ready, self.counts
+        watched, observer = self.watched, self.observer
         while True:
             if position in ready:
                 sel = self.merge([sel, *ready.pop(position)])
@@ -422,8 +437,13 @@ class Machine:
                 active = arrived
                 sel = active if skipped is None else self.merge([active, skipped])
             counts[position] += active.count
+            told = observer if watched is not None and watched[position] else None
+            if told is not None:
+                told.before(self, step, active)
             if not meaning.control:
                 step.run(self, active)
+                if told is not None:
+                    told.after(self, step, active)
                 position += 1
                 continue
             outcome = step.run(self, active, position)
@@ -459,7 +479,7 @@ class Machine:
             own = (masks.astype(np.uint64) >> (active.threads % WARP).astype(np.uint64)) & np.uint64(1)
             if not own.all():
                 thread = int(active.threads[np.nonzero(own == 0)[0][0]])
-                raise Fault("a thread executes this with a member mask that does not contain its own lane", 0, thread)
+                raise Divergent("a thread executes this with a member mask that does not contain its own lane", 0, thread)
         if ok.all():
             return active
         self.gathering.setdefault(position, []).append(self.select(active.threads[~ok]))
@@ -467,6 +487,8 @@ class Machine:
 
     def exit(self, sel: Selection) -> None:
         """Threads end. Collectives and barriers that waited for them may now be complete."""
+        if self.observer is not None:
+            self.observer.exit(self, sel)
         self.alive[sel.key] = False
         self.epoch += 1
         self.progress += 1
@@ -554,7 +576,7 @@ class Machine:
 
     # Errors
 
-    def _error(self, fault: Fault) -> TeselaError:
+    def _error(self, fault: Fault) -> ProgramError:
         step = self.code.steps[self.position]
         instr = step.instrs[min(fault.at, len(step.instrs) - 1)]
         location, where = place(self.code.program, instr)
@@ -562,27 +584,35 @@ class Machine:
         if fault.thread is not None:
             block = self.block_id(fault.thread // self.block_stride)
             who = f", block {block} thread {self.thread_id(fault.thread)}"
-        return TeselaError.at(location, f"{fault.message}{where}{who}", fault.hint)
+        diagnostic = Diagnostic("error", f"{fault.message}{where}{who}", location, fault.hint)
+        return ProgramError([diagnostic], fault.kind, instr.opcode, instr.line)
 
-    def _deadlock(self) -> TeselaError:
+    def _deadlock(self) -> ProgramError:
         notes: list[Diagnostic] = []
+        causes: list[tuple[str, str]] = []
 
         def note(position: int, sel: Selection, what: str) -> None:
             location, where = place(self.code.program, self.code.steps[position].instrs[0])
             notes.append(Diagnostic("note", f"{self.describe(sel.threads)}: {what}{where}", location))
 
         for entry in self.parked:
-            for text, threads in self.mbarriers.describe(entry):
+            for text, threads, kind in self.mbarriers.describe(entry):
                 note(entry.position, self.select(threads), text)
+                causes.append((kind, f"{self.describe(threads)}: {text}"))
         for position, sels in self.gathering.items():
             step = self.code.steps[position]
             partners = "the other threads of their warps" if step.meaning.unit == WARP else "their whole warpgroups"
             for sel in sels:
                 note(position, sel, f"waiting for {partners}")
+                causes.append(("divergence", f"{self.describe(sel.threads)} at '{step.instrs[0].opcode}': waiting for {partners}"))
         for position, sel, text in [*self.named.describe(), *self.cluster_barrier.describe()]:
             note(position, sel, text)
+            causes.append(("barrier count/phase", f"{self.describe(sel.threads)}: {text}"))
         for position, sel in self.yielded:
             note(position, sel, "polling in a loop")
         first = notes[0].location if notes else None
         waiting = sum(int(n) for n in (self.alive.sum(),))
-        return TeselaError([Diagnostic("error", f"deadlock: none of {waiting} threads can go on", first, None, notes)])
+        message = f"deadlock: none of {waiting} threads can go on"
+        error = ProgramError([Diagnostic("error", message, first, None, notes)], "deadlock")
+        error.also = causes
+        return error

@@ -16,7 +16,7 @@ from ..dialects.ptx_program import Imm, Vec
 from .asynchrony import Operation
 from .barrier_ops import per_thread
 from .decode import Action, Form, meaning
-from .faults import Fault
+from .faults import Divergent, OutOfBounds
 from .fragments import Descriptor, descriptor_bytes, flat_maps
 from .memory import RESERVED_SHARED
 from .numbers import canonical_f32, decode, f32_to_f16
@@ -164,7 +164,7 @@ class _Operand:
             starts = ((words[mine] & np.uint64(0x3FFF)).astype(np.int64) << 4) & ~1023
             low_end, high_end = int(starts.min()) + int(offsets.min()), int(starts.max()) + int(offsets.max()) + size
             if low_end < RESERVED_SHARED or high_end > shared.limit:
-                raise Fault(
+                raise OutOfBounds(
                     f"the descriptor 0x{int(words[mine[0]]):016x} reaches shared addresses 0x{low_end:x} to 0x{high_end:x}; the "
                     f"kernel's shared memory is 0x{RESERVED_SHARED:x} to 0x{shared.limit:x}"
                 )
@@ -278,7 +278,7 @@ def wgmma(form: Form) -> Action:
         def uniform(value: Array, what: str) -> Array:
             values = per_thread(value, sel).reshape(len(groups), WARPGROUP)
             if (values != values[:, :1]).any():
-                raise Fault(f"the threads of a warpgroup give different {what}", 0, int(firsts[0]))
+                raise Divergent(f"the threads of a warpgroup give different {what}", 0, int(firsts[0]))
             return values[:, 0].copy()  # the registers may change before the operation is executed
 
         a = decoded.a_descriptor

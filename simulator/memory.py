@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dialects.diagnostics import TeselaError
-from .faults import Fault
+from .faults import Fault, Misaligned, OutOfBounds
 
 GLOBAL_BASE = 1 << 36
 SHARED_WINDOW = 0x7F10_0000_0000
@@ -98,6 +98,20 @@ class Memory:
         address = self._add(raw, offset % 256, label or f"array {array.shape} of {array.dtype}", array)
         return address + (start - low)
 
+    def snapshot(self) -> list[NDArray[np.uint8]]:
+        """A copy of what all allocations hold, for `restore`."""
+        return [a.data.copy() for a in self._allocations]
+
+    def restore(self, contents: list[NDArray[np.uint8]]) -> None:
+        """Put back what `snapshot` gave."""
+        for allocation, data in zip(self._allocations, contents):
+            if allocation.data.flags.writeable:
+                allocation.data[:] = data
+
+    def spans(self) -> list[tuple[int, int]]:
+        """(address, end) of all allocations."""
+        return [(a.address, a.end) for a in self._allocations]
+
     def find(self, address: int, size: int = 1) -> Allocation | None:
         """The allocation that holds all of [address, address + size)."""
         at = bisect_right(self._starts, address) - 1
@@ -133,7 +147,7 @@ class Memory:
         if (addresses & np.uint64(align - 1)).any():
             at, thread = np.argwhere(addresses & np.uint64(align - 1))[0]
             address = int(addresses[at, thread])
-            raise Fault(
+            raise Misaligned(
                 f"misaligned {verb} of {size} bytes at global address 0x{address:x}: the address must be a multiple of {align}",
                 int(at),
                 int(threads[thread]),
@@ -151,7 +165,7 @@ class Memory:
         if bad.any():
             at, thread = np.argwhere(bad)[0]
             address = int(addresses[at, thread])
-            raise Fault(
+            raise OutOfBounds(
                 f"{verb} of {size} bytes out of bounds at global address 0x{address:x}: {self.describe(address)}",
                 int(at),
                 int(threads[thread]),
@@ -238,7 +252,7 @@ class SharedMemory:
         """Faults unless all accesses of `size` bytes at `offsets` [n, threads] lie in the kernel's part and are aligned."""
         if ((offsets & (align - 1)) != 0).any():
             at, thread = np.argwhere(offsets & (align - 1))[0]
-            raise Fault(
+            raise Misaligned(
                 f"misaligned {verb} of {size} bytes at shared address 0x{int(offsets[at, thread]):x}: the address must be "
                 f"a multiple of {align}",
                 int(at),
@@ -246,7 +260,7 @@ class SharedMemory:
             )
         if int(offsets.min()) < RESERVED_SHARED or int(offsets.max()) + size > self.limit:
             at, thread = np.argwhere((offsets < RESERVED_SHARED) | (offsets + size > self.limit))[0]
-            raise Fault(
+            raise OutOfBounds(
                 f"{verb} of {size} bytes out of bounds at shared address 0x{int(offsets[at, thread]):x}: the kernel's shared "
                 f"memory is 0x{RESERVED_SHARED:x} to 0x{self.limit:x} ({self.size} bytes)",
                 int(at),

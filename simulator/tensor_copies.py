@@ -15,10 +15,11 @@ from .barrier_ops import mbarrier_places, per_thread
 from .copies import BulkOperation, deliver, destinations
 from .data_movement import space_of
 from .decode import TYPE_VIEW, VIEWS, Action, Form, meaning
-from .faults import Fault
+from .faults import Fault, Misaligned
 from .selection import WARP, Selection
 from .tensor_maps import (
     MAP_BYTES,
+    Seen,
     box_bytes,
     chunk_places,
     decode_tensor_map,
@@ -62,7 +63,7 @@ class _TensorOperand:
 
 def _place(m: Machine, one: Selection, address: int, t: TensorMap, cluster: bool) -> int:
     if address % 128:
-        raise Fault(f"a tensor copy at shared address 0x{address:x}, which is not a multiple of 128", 0, one.first)
+        raise Misaligned(f"a tensor copy at shared address 0x{address:x}, which is not a multiple of 128", 0, one.first)
     return int(m.flatten(np.array([[address]]), one, box_bytes(t), 128, "tensor copy", cluster)[0, 0])
 
 
@@ -92,12 +93,14 @@ def _tensor_load(form: Form, cluster: bool) -> Action:
             one = m.select(sel.threads[k : k + 1])
             place = _place(m, one, int(to_at[k]), t, cluster)
             targets = destinations(m, one.first, place, int(barriers[k]), None if masks is None else int(masks[k]))
+            op.barriers.append(targets[0][1] if targets else int(barriers[k]))
 
             def scatter(at: int, data: Array, span: int = t.swizzle) -> None:
                 chunks, index = _chunks(m, at, len(data), span)
                 chunks[index] = data.view(np.uint64).reshape(-1, 2)
 
-            op.reads.append(lambda t=t, coords=coords: read_box(m.memory, t, coords))
+            seen = _seen(m, "async load", one.first)
+            op.reads.append(lambda t=t, coords=coords, seen=seen: read_box(m.memory, t, coords, seen))
             op.writes.append(
                 lambda data, thread=one.first, targets=targets, scatter=scatter: deliver(
                     m, thread, targets, data, scatter
@@ -119,6 +122,7 @@ def _tensor_store(form: Form) -> Action:
             one = m.select(sel.threads[k : k + 1])
             place = _place(m, one, int(from_at[k]), t, False)
             combine = _combine(operation, t.dtype) if operation else None
+            seen = _seen(m, "async atomic" if operation else "async store", one.first)
 
             def gather(place: int = place, t: TensorMap = t, one: Selection = one) -> Array:
                 m.observe("async load", "shared", np.array([[place]]), box_bytes(t), one.threads)
@@ -127,11 +131,21 @@ def _tensor_store(form: Form) -> Action:
 
             op.reads.append(gather)
             op.writes.append(
-                lambda data, t=t, coords=coords, combine=combine: write_box(m.memory, t, coords, data, combine)
+                lambda data, t=t, coords=coords, combine=combine, seen=seen: write_box(
+                    m.memory, t, coords, data, combine, seen
+                )
             )
         m.pending.issue(op)
 
     return run
+
+
+def _seen(m: Machine, kind: str, thread: int) -> Seen | None:
+    """Tells the observer of the runs of bytes in global memory that a copy of the thread touches."""
+    if m.observer is None:
+        return None
+    threads = np.array([thread])
+    return lambda addresses, size: m.observe(kind, "global", addresses[:, None], size, threads)
 
 
 def _combine(operation: str, dtype: str) -> Any:

@@ -18,6 +18,7 @@ Measured too, and a fault here: the innermost start must be a multiple of 16 byt
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import TensorMap
-from .faults import Fault
+from .faults import Fault, Misaligned, OutOfBounds
 from .fragments import swizzle
 from .memory import Allocation, Memory
 
@@ -150,12 +151,12 @@ def _check_start(t: TensorMap, coords: tuple[int, ...], store: bool) -> None:
     if len(coords) != len(t.dims):
         raise Fault(f"{len(coords)} coordinates for a tensor map of {len(t.dims)} dimensions")
     if coords[0] * size % 16:
-        raise Fault(
+        raise Misaligned(
             f"the innermost coordinate {coords[0]} is {coords[0] * size} bytes into a row, which is not a multiple of 16",
             hint="the hardware traps here; start at a multiple of 16 bytes or take another path",
         )
     if store and min(coords) < 0:
-        raise Fault(f"a tensor store at coordinates {coords}: negative starts are possible in loads only")
+        raise OutOfBounds(f"a tensor store at coordinates {coords}: negative starts are possible in loads only")
     if t.swizzle and t.box[0] * size != t.swizzle:
         raise Fault(
             f"a box row of {t.box[0] * size} bytes under a swizzle of {t.swizzle}: the simulator takes equal spans only"
@@ -192,20 +193,34 @@ class Window:
         self.where = tuple(reversed(where))
         allocation = memory.find(first, last + size - first)
         if allocation is None:
-            raise Fault(
+            raise OutOfBounds(
                 f"the tensor map reaches global addresses 0x{first:x} to 0x{last + size:x}: {memory.describe(last)}"
             )
         self.allocation: Allocation = allocation
         base, view = allocation.view(size)
         counts = [s.stop - s.start for s in reversed(where)]
+        self.first, self.run_bytes, self._outer = first, counts[-1] * size, list(zip(counts, reversed(steps)))[:-1]
         self.elements = np.lib.stride_tricks.as_strided(
             view[(first - base) // size :], counts, list(reversed(steps)), writeable=view.flags.writeable
         )
 
+    def runs(self) -> NDArray[np.int64]:
+        """The global addresses of its contiguous runs of `run_bytes` bytes."""
+        addresses = np.array([self.first], np.int64)
+        for count, step in self._outer:
+            addresses = (addresses[:, None] + step * np.arange(count)).reshape(-1)
+        return addresses
 
-def read_box(memory: Memory, t: TensorMap, coords: tuple[int, ...]) -> NDArray[np.uint8]:
-    """The bytes of a box in dense order, filled where it lies outside."""
+
+Seen = Callable[[NDArray[np.int64], int], None]
+"""Is told the addresses of runs of bytes, and how many bytes each has."""
+
+
+def read_box(memory: Memory, t: TensorMap, coords: tuple[int, ...], seen: Seen | None = None) -> NDArray[np.uint8]:
+    """The bytes of a box in dense order, filled where it lies outside. `seen` is told what is read."""
     window = Window(memory, t, coords, store=False)
+    if seen is not None and window.elements is not None:
+        seen(window.runs(), window.run_bytes)
     size = element_bytes(t.dtype)
     fill = _NAN_FILL.get(size, 0) if t.fill == "nan" else 0
     box = np.full(box_shape(t)[::-1], fill, f"u{size}")
@@ -215,12 +230,20 @@ def read_box(memory: Memory, t: TensorMap, coords: tuple[int, ...]) -> NDArray[n
 
 
 def write_box(
-    memory: Memory, t: TensorMap, coords: tuple[int, ...], data: NDArray[np.uint8], update: Any = None
+    memory: Memory,
+    t: TensorMap,
+    coords: tuple[int, ...],
+    data: NDArray[np.uint8],
+    update: Any = None,
+    seen: Seen | None = None,
 ) -> None:
-    """Writes a dense box, clipped; with `update(old, new)` it combines elements (given as unsigned integers) instead."""
+    """Writes a dense box, clipped; with `update(old, new)` it combines elements (given as unsigned integers) instead. `seen` is told what is
+    written."""
     window = Window(memory, t, coords, store=True)
     if window.elements is None:
         return
+    if seen is not None:
+        seen(window.runs(), window.run_bytes)
     if not window.allocation.data.flags.writeable:
         raise Fault(f"tensor store to {window.allocation.label}, which is read-only")
     box = data.view(f"u{element_bytes(t.dtype)}").reshape(box_shape(t)[::-1])[window.where]

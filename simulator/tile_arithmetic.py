@@ -1,12 +1,14 @@
-"""Arithmetic on NumPy arrays as docs/numbers.md states it, for tiles and for scalars alike; the block interpreter's meanings.
+"""Arithmetic on NumPy arrays as docs/numbers.md states it: what the block interpreter computes with.
 
 Values are NumPy arrays (of no dimensions for scalars) of the types that `dtype_of` gives: a bf16 tile is an array of
-`ml_dtypes.bfloat16`, an `index` is an int64. Nothing here is shared with the PTX simulator's arithmetic, which it is compared with.
+`ml_dtypes.bfloat16`, an `index` is an int64. Nothing here is shared with the PTX simulator's arithmetic, which it is
+compared with.
 
-The one delicate thing is to round *once*. Where NumPy would go through another format, the value is first *rounded to odd*
-(truncated, and the last bit set if anything was lost): a second rounding to nearest, to a format at least two bits shorter, then
-gives what one rounding of the exact value would (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008). Example:
-1 + 2**-8 + 2**-40 lies just above the tie between two bf16 numbers; by way of f32 it becomes the tie, which goes to even, down:
+The one delicate thing is to round *once*. Where NumPy would go through another format, the value is first *rounded to
+odd* (truncated, and the last bit set if anything was lost): a second rounding to nearest, to a format at least two bits
+shorter, then gives what one rounding of the exact value would (Boldo and Melquiond, "Emulation of FMA and correctly
+rounded sums", 2008). Example: 1 + 2**-8 + 2**-40 lies just above the tie between two bf16 numbers; by way of f32 it
+becomes the tie, which goes to even, down:
 
 >>> x = np.array(1 + 2.0**-8 + 2.0**-40)
 >>> float(x.astype(np.float32).astype(ml_dtypes.bfloat16)), float(cast(x, dtype_named("bf16")))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import ir_runner
 import pytest
+
+os.environ["TESELA_CACHE"] = "0"  # what is tested is the compiler, not what a cache remembers of it; test_cache.py turns it on
 
 IR_SUFFIXES = {".mlir", ".ptx"}
 IR_FOLDER = Path(__file__).parent / "ir"

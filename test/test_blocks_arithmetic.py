@@ -1,4 +1,4 @@
-"""The block interpreter's arithmetic against independent definitions (docs/numbers.md): every op, through IR, special values included."""
+"""The block interpreter's arithmetic against independent definitions (docs/numbers.md), through IR."""
 
 from __future__ import annotations
 

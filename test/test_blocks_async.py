@@ -1,4 +1,4 @@
-"""The block interpreter at the async level: channels are first in first out, pending tiles are awaited, and every misuse is an error."""
+"""The block interpreter at the async level: first in first out, and every misuse is an error."""
 
 from __future__ import annotations
 
@@ -274,6 +274,19 @@ tile.kernel @k(%x: memref<?xf32> [N], %y: memref<?xf32> [N]) grid(%i = 1) {
     x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
     run_kernel(parse_module(text), {"x": x, "y": y})
     assert y.tolist() == (2 * x).tolist()
+
+
+def test_layout_conversions_keep_the_values():
+    text = """
+tile.kernel @k(%x: memref<?xf32> [N], %y: memref<?xf32> [N]) grid(%i = 1) {
+  %c0 = arith.constant 0 : index
+  %v = tile.load %x[%c0] : memref<?xf32> -> tensor<32xf32, #layout.tv<thread [32:(1)], value []>>
+  %w = layout.convert %v : tensor<32xf32, #layout.tv<thread [32:(1)], value []>> -> tensor<32xf32, #layout.tv<thread [16:(2)], value [2:(1)]>>
+  tile.store %w, %y[%c0] : tensor<32xf32, #layout.tv<thread [16:(2)], value [2:(1)]>>, memref<?xf32>
+}"""
+    x, y = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    run_kernel(parse_module(text), {"x": x, "y": y})
+    assert y.tolist() == x.tolist()
 
 
 def roles(consumer: str, producer: str) -> str:

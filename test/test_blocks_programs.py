@@ -1,4 +1,4 @@
-"""The block interpreter on programs: loads and stores at edges, strided arrays, shape ops, control flow, the contract of a call, the examples."""
+"""The block interpreter on programs: edges, strides, shapes, control flow, calls, the examples."""
 
 from __future__ import annotations
 

@@ -13,12 +13,13 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 
 from tesela.dialects import ptx
+from tesela.lowering import pipeline as lowering
 from tesela.passes import PASSES, PassEntry, add_passes
 from tesela.passes.base import Pass, PassContext
 from tesela.tools import cli, opt
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-PIPELINE = "plan-dataflow,infer-layouts,alloc-shared,tile-to-ptx,assign-registers"
+PIPELINE = ",".join(lowering.PIPELINE)
 
 
 def run(main, *arguments: str) -> tuple[int, str, str]:
@@ -31,7 +32,13 @@ def run(main, *arguments: str) -> tuple[int, str, str]:
 def test_examples_agree_at_every_level(name: str) -> None:
     status, out, err = run(cli.main, "check", str(EXAMPLES / f"{name}.mlir"), "--seeds", "1")
     assert (status, err) == (0, "")
-    assert "24 runs, all as the tile program allows" in out
+    assert f"{4 * (len(lowering.PIPELINE) + 1)} runs, all as the tile program allows" in out  # two targets, two variants
+
+
+@pytest.mark.parametrize("seeds", ("0", "-1", "few"))
+def test_at_least_one_set_of_arguments(seeds: str) -> None:
+    status, out, err = run(cli.main, "check", str(EXAMPLES / "add.mlir"), "--seeds", seeds)
+    assert (status, out) == (2, "") and f"argument --seeds: '{seeds}' is no positive integer" in err
 
 
 def test_given_dimensions() -> None:

@@ -49,3 +49,9 @@ def test_an_error_fails_that_program_and_goes_on(monkeypatch, tmp_path):
     status, out = run("--device", "sim", "--only", "add")
     assert status == 1
     assert out.count(": FAIL\nerror: cannot read '") == 2
+
+
+def test_without_the_examples(monkeypatch, tmp_path):
+    monkeypatch.setattr(demo, "EXAMPLES", tmp_path / "examples")
+    expected = "error: the example programs are not installed with the package\n  hint: run tools/demo in a checkout\n"
+    assert run("--device", "sim") == (1, expected)

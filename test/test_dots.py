@@ -273,7 +273,7 @@ def schedule(request, monkeypatch):
     import tesela.simulator
 
     launch = tesela.simulator.launch
-    options = {"seed": request.param} if isinstance(request.param, int) else {"completion": request.param}
+    options = {"seed": request.param} if isinstance(request.param, int) else {"policy": request.param}
     monkeypatch.setattr(tesela.simulator, "launch", lambda *args, **kwargs: launch(*args, **kwargs, **options))
 
 

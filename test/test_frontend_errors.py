@@ -256,6 +256,24 @@ def numpy_function(x: Array[f32, N]):
 
 
 @wrong
+def numpy_element_type(x: Array[f32, N]):
+    y = x[0:4].to(np.float32)
+    #             ^ np.float32 is of type type, which a kernel cannot capture -> write tesela.f32
+
+
+@wrong
+def captured_class(x: Array[f32, N]):
+    y = x[0:4] + np.generic
+    #            ^ np.generic is of type type, which a kernel cannot capture -> numbers, strings, dtypes and tuples can be captured
+
+
+@wrong
+def no_word(x: Array[f32, N]):
+    y = tesela.relu(x[0:4])
+    #   ^ the module tesela has no relu
+
+
+@wrong
 def integer_division(x: Array[i32, N]):
     y = x[0:4] / 2
     #   ^ '/' is not defined on i32 -> write x // y, or convert to a float: x.to(f32) / y
@@ -435,6 +453,12 @@ def whole_dynamic_array(x: Array[f32, M, N]):
 
 
 @wrong
+def slice_of_a_narrowed_index(x: Array[f32, N], at: index):
+    y = x[i32(at) : i32(at + 8)]
+    #     ^ the extent of the slice i32(at):i32(at + 8) of x is not known when compiling -> write start : start + SIZE with a constant SIZE; past the edge of the array a load reads zeros
+
+
+@wrong
 def slice_with_step(x: Array[f32, N]):
     y = x[0:8:2]
     #         ^ a slice of an array has no step -> load the whole range, or state strides in the signature
@@ -538,6 +562,18 @@ def unknown_attribute(x: Array[f32, N]):
 
 
 @wrong
+def no_method(x: Array[f32, N]):
+    y = x[0:4].mean()
+    #   ^ the tile f32[4] has no attribute mean -> it has shape, dtype, ndim, T, to, astype, sum, prod, max, min, argmax, argmin, reshape, transpose
+
+
+@wrong
+def word_as_method(x: Array[f32, N]):
+    y = x[0:4].exp()
+    #   ^ the tile f32[4] has no attribute exp -> write tesela.exp
+
+
+@wrong
 def math_at_run_time(x: Array[f32, N]):
     y = math.exp(x[0])
     #   ^ math.exp takes compile-time values, found the scalar f32 -> write tesela.exp
@@ -547,6 +583,13 @@ def math_at_run_time(x: Array[f32, N]):
 def python_float(x: Array[i32, N]):
     y = float(x[0])
     #   ^ Python's float takes compile-time values, found the scalar i32 -> use x.to(…) to convert
+
+
+@wrong
+def tile_too_large(x: Array[f32, N]):
+    y = tesela.zeros((1024, 1024), f32)
+    z = tesela.zeros((1024, 1025), f32)
+    #   ^ a tile has at most 1048576 elements, found 1049600 -> a block holds its tiles in registers, 256 KiB in all: take a smaller tile, in a loop
 
 
 @wrong
@@ -735,6 +778,28 @@ def test_words_have_no_meaning_outside_kernels():
         with pytest.raises(TeselaError, match="has a meaning inside a kernel only") as caught:
             call()
         assert caught.value.diagnostics[0].location.file == __file__
+
+
+def test_what_only_the_compiled_kernel_has():
+    with pytest.raises(AttributeError, match=r"the kernel another has no attribute 'ptx'; the compiled kernel has it: another.compile\(\).ptx"):
+        _ = another.ptx
+    with pytest.raises(AttributeError, match="the kernel another has no attribute 'pxt'$"):
+        _ = another.pxt
+
+
+def test_a_decorator_with_parentheses():
+    with pytest.raises(TeselaError, match="hint: write @tesela.kernel, without parentheses"):
+        tesela.kernel()
+
+
+def test_a_call_with_a_misspelt_name():
+    with pytest.raises(TeselaError, match="has no parameter BLOK\n.*\n.*\n  hint: did you mean BLOCK?"):
+        misspelt(BLOK=64)
+
+
+@tesela.kernel
+def misspelt(x: Array[f32, N], BLOCK: tesela.constexpr = 64):
+    x[0:BLOCK] = 0.0
 
 
 def test_a_function_without_source():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -223,3 +224,18 @@ CASES = {name: case for name, *case in compiled_cases()}
 def test_compiled(name, device):
     call, expected, T, factor = CASES[name]
     close(call(device), expected, T, factor)
+
+
+@pytest.mark.parametrize("source", ("softmax.mlir", "softmax.py"))
+def test_example_softmax_of_masked_rows(source: str) -> None:
+    """Rows that are masked altogether, or up to the second piece: zeros, and no NaN."""
+    from tesela.tools.sources import compile_source
+
+    x = np.full((3, 1500), -np.inf, np.float32)
+    x[1, 1200:] = np.arange(300) / 64
+    x[2, :7] = 1
+    path = Path(__file__).parent.parent / "examples" / source
+    found = compile_source(path, "sm_80", None)(x, device="sim")
+    assert (found[0] == 0).all()
+    exact = np.exp(x[1:].astype(np.float64))
+    np.testing.assert_allclose(found[1:], exact / exact.sum(1, keepdims=True), rtol=1e-5)

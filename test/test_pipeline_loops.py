@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
-from pipelined_programs import CHAINED, DUAL, GEMM, NESTED, PROGRAMS, SUM_OF_TWO, WRITTEN, Program
+import random_loops
+from pipelined_programs import CHAINED, DUAL, GEMM, NESTED, ORDERS, PROGRAMS, SUM_OF_TWO, WRITTEN, Program, order
 
-import tesela.simulator
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.parsing import parse_module
 from tesela.runtime.assemble import assemble, find_ptxas
@@ -21,24 +19,9 @@ from tesela.runtime.specialize import usual_facts
 from tesela.simulator.blocks import run_kernel
 
 MANY = 9
-ORDERS = ("latest", "earliest", 1, 2, 3)
-"""When asynchronous operations complete: as late or as early as they may, or at random by a seed."""
-
-
 @cache
 def kernel(program: Program, target: str, stages: int | None):
     return compile(program.text(stages), target)
-
-
-@contextmanager
-def order(which: str | int) -> Iterator[None]:
-    launch = tesela.simulator.launch
-    options = {"seed": which} if isinstance(which, int) else {"completion": which}
-    tesela.simulator.launch = lambda *args, **kwargs: launch(*args, **kwargs, **options)
-    try:
-        yield
-    finally:
-        tesela.simulator.launch = launch
 
 
 def simulate(program: Program, target: str, stages: int | None, trips: int, which: str | int = "latest", pad: int = 0) -> dict[str, bytes]:
@@ -49,16 +32,12 @@ def simulate(program: Program, target: str, stages: int | None, trips: int, whic
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
-def interesting_trips(stages: int) -> list[int]:
-    return sorted({0, 1, 2, 3, stages - 1, stages, stages + 1, MANY})
-
-
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("stages", [2, 4])
 def test_equal_to_unpipelined(name, target, stages):
     program = PROGRAMS[name]
-    for number, trips in enumerate(interesting_trips(stages)):
+    for number, trips in enumerate(sorted({0, 1, 2, 3, stages - 1, stages, stages + 1, MANY})):
         wanted = simulate(program, target, 1, trips)
         found = simulate(program, target, stages, trips, ORDERS[number % len(ORDERS)])
         assert found == wanted, f"{trips} trips"
@@ -102,6 +81,12 @@ def test_the_scheduled_program_has_the_same_meaning(name, target):
         run_kernel(module, found)
         for array in wanted:
             assert found[array].tobytes() == wanted[array].tobytes(), f"{array}, {trips} trips"
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_random_loops(first):
+    for seed in range(first, first + 10):
+        assert random_loops.check(seed) is None
 
 
 # ---- what is decided ------------------------------------------------------------------------------------------------

@@ -211,3 +211,10 @@ def test_wgmma_rows() -> None:
     assert row.issue == 128 and row.args["shape"] == (64, 256, 16)
     assert lookup("wgmma.mma_async.sync.aligned.m64n64k16.f16.f16.f16").operands[0].count == 16
     assert "wgmma.mma_async.sync.aligned.m64n40k32.s32.s8.s8" not in TABLE
+
+
+def test_the_order_of_the_rows_is_that_of_the_families():
+    """It does not depend on what was looked up first: the reference page is made from it."""
+    late = type(TABLE)()
+    assert "wgmma.fence.sync.aligned" in late and "st.global.b32" in late
+    assert list(late) == list(type(TABLE)()) == list(TABLE)

@@ -60,6 +60,11 @@ def test_runs_a_program(files):
     np.testing.assert_array_equal(np.load(z), np.load(files / "x.npy") + np.load(files / "y.npy"))
 
 
+def test_a_run_that_saves_nothing_says_so(files):
+    status, out, err = tesela("run", ADD, "--in", f"x={files}/x.npy", "--in", f"y={files}/y.npy", "--device", "sim")
+    assert (status, out, err) == (0, "", "note: nothing was saved; name what to save, as in --out z=FILE\n")
+
+
 def test_scalars_and_bfloat16_files(files):
     out = files / "out.npy"
     status, _, err = tesela(
@@ -130,6 +135,10 @@ def test_runs_ptx_text_with_the_launch_spelled_out(files):
         ([ADD, "--scalar", "n=three"], "error: --scalar n: 'three' is no number"),
         ([ADD, "--target", "sm_70"], "error: unknown target 'sm_70'"),
         ([ADD, "--kernel", "sub"], f"{ADD}:1:1: error: the module has no kernel 'sub'"),
+        ([ADD, "--grid", "4"], "error: --grid is for PTX text; a kernel states its launch itself"),
+        ([ADD, "--param", "n=i32:3"], "error: --param is for PTX text; a kernel states its launch itself"),
+        ([ADD, "--shared", "64"], "error: --shared is for PTX text; a kernel states its launch itself"),
+        (["@k.ptx", "--constant", "N=1"], "error: --constant is for kernels written in Python, and the program is PTX"),
         (["@k.ptx"], "error: @k.ptx is PTX text, which does not say how to launch it\n  hint: give --plan, or --grid, --block and"),
         (["@k.ptx", "--plan", "@x.npy"], "error: '@x.npy' is no launch plan\n"),
         (["@k.ptx", "--plan", "@list.json"], "error: '@list.json' is no launch plan\n"),

@@ -12,7 +12,7 @@ from simulator_harness import MapOf, kernel, run
 
 from tesela.dialects.diagnostics import TeselaError
 
-POLICIES = [{"completion": "latest"}, {"completion": "earliest"}, {"seed": 0}, {"seed": 1}]
+POLICIES = [{"policy": "latest"}, {"policy": "earliest"}, {"seed": 0}, {"seed": 1}]
 WAIT = "$W{n}: mbarrier.try_wait.parity.shared::cta.b64 %p7, [{bar}], {parity}; @!%p7 bra $W{n};"
 ONE_THREAD = "setp.ne.s32 %p6, %t, 0; @%p6 bra $END;"
 
@@ -72,8 +72,8 @@ def observed_before_and_after(options: dict[str, Any]) -> list[int]:
 
 
 def test_reading_before_the_wait_gives_the_old_value_if_the_copy_is_late() -> None:
-    assert observed_before_and_after({"completion": "latest"}) == [111, 222]
-    assert observed_before_and_after({"completion": "earliest"}) == [222, 222]
+    assert observed_before_and_after({"policy": "latest"}) == [111, 222]
+    assert observed_before_and_after({"policy": "earliest"}) == [222, 222]
     assert {tuple(observed_before_and_after({"seed": s})) for s in range(8)} <= {(111, 222), (222, 222)}
 
 
@@ -217,9 +217,9 @@ def stored_after(read_wait: str, options: dict[str, Any]) -> int:
 
 
 def test_wait_group_read_frees_the_source() -> None:
-    assert stored_after("cp.async.bulk.wait_group.read 0;", {"completion": "latest"}) == 1
-    assert stored_after("", {"completion": "latest"}) == 2
-    assert stored_after("", {"completion": "earliest"}) == 1
+    assert stored_after("cp.async.bulk.wait_group.read 0;", {"policy": "latest"}) == 1
+    assert stored_after("", {"policy": "latest"}) == 2
+    assert stored_after("", {"policy": "earliest"}) == 1
 
 
 @pytest.mark.parametrize(("size", "offset"), [(8, 0), (16, 8)])

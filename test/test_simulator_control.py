@@ -552,7 +552,7 @@ def test_read_only_arrays() -> None:
         ({"shared_bytes": 300000}, "needs 300000 bytes of shared memory"),
         ({"params": []}, "takes 1 parameters, but 0 are given"),
         ({"params": [1 << 70]}, "which cannot hold"),
-        ({"completion": "soon"}, "unknown completion policy 'soon'"),
+        ({"policy": "soon"}, "unknown policy 'soon'"),
         ({"entry": "other"}, "no kernel named 'other'; the program has k"),
         ({"grid": (1, 1, 1, 1)}, "must have one to three positive extents"),
     ],
@@ -573,7 +573,7 @@ def test_results_count_what_ran_and_observers_see_it() -> None:
             self.seen: list[tuple[str, str, int, int]] = []
             self.fences: list[str] = []
 
-        def access(self, machine: Any, kind: str, space: str, addresses: Any, size: int, threads: Any) -> None:
+        def access(self, machine: Any, kind: str, space: str, addresses: Any, size: int, threads: Any, values: Any = None) -> None:
             self.seen.append((kind, space, size, len(threads)))
 
         def sync(self, machine: Any, instr: Any, threads: Any) -> None:

@@ -36,7 +36,7 @@ from tesela.dialects.ptx_text import print_program, read_program
 from tesela.simulator.decode import MEANINGS, Code, find_meaning
 
 PTX = Path(__file__).parent / "ptx"
-POLICIES = [{"completion": "latest"}, {"completion": "earliest"}, {"seed": 0}, {"seed": 1}]
+POLICIES = [{"policy": "latest"}, {"policy": "earliest"}, {"seed": 0}, {"seed": 1}]
 
 
 def source(name: str) -> str:
@@ -97,7 +97,7 @@ def test_gemm_mma(m: int, n: int, k: int, options: dict[str, Any]) -> None:
     assert np.abs(c - want).max() < 1e-5 * np.sqrt(k) * 4
 
 
-LATE = [{"completion": "latest"}]
+LATE = [{"policy": "latest"}]
 SEEDS = [{"seed": s} for s in range(12)]
 
 

@@ -363,21 +363,21 @@ def late_and_early(after: str, observe: str, **options: Any) -> Any:
 
 def test_accumulators_are_written_late() -> None:
     after, observe = "mov.b32 %r4, %e0;", "mov.b32 %r5, %e0;"
-    assert late_and_early(after, observe, completion="latest") == [100, 16]
-    assert late_and_early(after, observe, completion="earliest") == [16, 16]
+    assert late_and_early(after, observe, policy="latest") == [100, 16]
+    assert late_and_early(after, observe, policy="earliest") == [16, 16]
 
 
 def test_operands_are_read_late() -> None:
     """Shared memory that is overwritten before the wait: the product sees the new values if it runs late."""
     after = "mov.b32 %r6, 0; bar.sync 0; st.shared.v4.b32 [%r2], {%r6, %r6, %r6, %r6}; bar.sync 0;"
     observe = "mov.b32 %r4, %e0; mov.b32 %r5, 0;"
-    assert late_and_early(after, observe, completion="latest") == [0, 0]
-    assert late_and_early(after, observe, completion="earliest") == [16, 0]
+    assert late_and_early(after, observe, policy="latest") == [0, 0]
+    assert late_and_early(after, observe, policy="earliest") == [16, 0]
 
 
 def test_descriptors_are_read_when_it_is_issued() -> None:
     observe = "mov.b32 %r4, %e0; mov.b32 %r5, 0;"
-    assert late_and_early("mov.b64 %da, 0; mov.b64 %db, 0;", observe, completion="latest") == [16, 0]
+    assert late_and_early("mov.b64 %da, 0; mov.b64 %db, 0;", observe, policy="latest") == [16, 0]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.launch_plan import ArrayArg, ScalarArg
 from tesela.dialects.parsing import parse_module, print_module
 from tesela.dialects.verify import verify_module
+from tesela.lowering.pipeline import STAGES
 from tesela.runtime.arrays import view
-from tesela.runtime.compile import compile
+from tesela.runtime.compile import Source, compile
 from tesela.runtime.contract import overlapping
 from tesela.runtime.specialize import Facts, contract_of, facts_of, kernels_of, specialize, usual_facts
 
@@ -167,11 +168,12 @@ def test_compile_takes_paths_text_and_modules():
 
 def test_compile_takes_what_states_its_module():
     class Function:
-        def trace(self, N="N"):
-            return parse_module(SCALE.replace("[N]", f"[{N}]"))
+        def opened(self, N="N"):
+            return Source(lambda: parse_module(SCALE.replace("[N]", f"[{N}]")), lambda: None)
 
     assert compile(Function(), kernel="touch").name == "touch"
     assert compile(Function(), kernel="scale").contract.args[0].shape == ("N",)
+    assert compile(Function(), kernel="scale", N="K").contract.args[0].shape == ("K",)
     with pytest.raises(TeselaError, match="BLOCK: only kernels written in Python have compile-time parameters"):
         compile(SCALE, kernel="touch", BLOCK=3)
 
@@ -180,7 +182,9 @@ def test_compile_takes_what_states_its_module():
     ("source", "kernel", "message"),
     [
         ("no/such/file.mlir", None, "error: cannot read 'no/such/file.mlir': No such file or directory"),
-        (3, None, "error: a int cannot be compiled\n  hint: pass a path, the text of a module, a module, or a function decorated with @tesela.kernel"),
+        (3, None, "error: an object of type int cannot be compiled\n  hint: pass a path, the text of a module, a module, or a function decorated with @tesela.kernel"),
+        ("", None, "error: the text is empty\n"),
+        ("examples/add.py", None, "error: 'examples/add.py' is a Python program, not a module's text\n  hint: import its kernel and pass that; "),
         (SCALE, None, "<string>:1:1: error: the module must have one tile.kernel to compile, it has 2: scale, touch"),
         (SCALE, "skale", "<string>:1:1: error: the module has no kernel 'skale'"),
         ("builtin.module {\n}\n", None, "<string>:1:1: error: the module must have one tile.kernel to compile, it has none"),
@@ -209,9 +213,10 @@ def test_dumps_of_every_level(tmp_path, monkeypatch):
     kernel = compile(EXAMPLES / "add.mlir", "sm_80")
     kernel.variant()
     kernel.variant(facts=Facts())
-    endings = ("0-tile.mlir", "1-async.mlir", "2-layout.mlir", "3-ptx-ir.mlir", "ptx", "plan.json", "facts.txt")
+    levels = [f"{number}-{level}.mlir" for number, level in enumerate(STAGES)]
+    endings = (*levels, "ptx", "plan.json", "facts.txt")
     assert {path.name for path in (tmp_path / "dump").iterdir()} == {f"add.sm_80.{n}.{ending}" for n in (0, 1) for ending in endings}
-    text = (tmp_path / "dump" / "add.sm_80.1.3-ptx-ir.mlir").read_text()
+    text = (tmp_path / "dump" / f"add.sm_80.1.{levels[-1]}").read_text()
     assert print_module(parse_module(text)) == text
     assert (tmp_path / "dump" / "add.sm_80.1.facts.txt").read_text() == "nothing assumed\n"
     monkeypatch.setenv("TESELA_DUMP", "/proc/no/such")

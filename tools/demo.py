@@ -28,6 +28,7 @@ from .driver import Streams, guarded, parse_arguments
 from .sources import compile_source
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+"""The programs' folder; installed packages are without it."""
 
 SHOWN_UNITS = ("wgmma", "mma", "tma", "cp_async", "global", "shared", "mufu", "shuffle")
 """Units of the instruction table whose instructions say how a kernel works: the tensor cores, the ways to memory, special functions."""
@@ -167,6 +168,8 @@ def main(argv: Sequence[str] | None = None, stdout: TextIO | None = None, stderr
         return arguments
 
     def action() -> int:
+        if not EXAMPLES.is_dir():
+            raise TeselaError.at(None, "the example programs are not installed with the package", "run tools/demo in a checkout")
         start = time.perf_counter()
         failed: list[str] = []
         for program in programs():

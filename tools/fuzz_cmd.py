@@ -1,12 +1,13 @@
-"""tesela fuzz: random tile programs, compiled and run in the simulator, checked against the block interpreter (see tools/fuzz/).
+"""tesela fuzz: random tile programs, compiled, run, and checked against the block interpreter (tools/fuzz/).
 
     tesela fuzz                                # a fresh seed, which is printed, for a minute
     tesela fuzz --seed 7 --count 100           # programs 7 … 106
     tesela fuzz --seed 223 --count 1 --show    # the text of one program, too
+    tesela fuzz --against gpu --seconds 120    # the same programs on a GPU
     tesela fuzz --against interpreter          # text and back, and the interpreter only
 
-A failure prints what went wrong, the command that repeats it, and the smallest program found that fails in the same way. The exit status is 1 if
-anything failed.
+A failure prints what went wrong, the command that repeats it, and the smallest program found that fails in the same
+way. The exit status is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from collections import Counter
 from typing import TextIO
 
+from .driver import positive
 from .fuzz.check import Coverage, Outcome, Subject, check, compiled
 from .fuzz.generate import generate
 from .fuzz.program import Program, render
@@ -29,15 +31,15 @@ SIZE = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--seed", type=int, help="the first program's seed (default: a random one)")
-    add("--count", type=int, help="how many programs (default: as many as the time allows)")
+    add("--count", type=positive, help="how many programs (default: as many as the time allows)")
     add("--seconds", type=float, help=f"stop after this time (default: {DEFAULT_SECONDS:g} if there is no count)")
     add(
-        "--size", type=int, default=SIZE, metavar="N", help=f"about how many operations a program has (default: {SIZE})"
+        "--size", type=positive, default=SIZE, metavar="N", help=f"about how many operations a program has (default: {SIZE})"
     )
     add("--target", default="sm_90a", help="the architecture to compile for (default: sm_90a)")
     add(
         "--against",
-        choices=("simulator", "interpreter"),
+        choices=("simulator", "gpu", "interpreter"),
         default="simulator",
         help="what runs the programs (default: simulator)",
     )
@@ -57,7 +59,8 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     seconds = arguments.seconds
     if seconds is None:
         seconds = DEFAULT_SECONDS if arguments.count is None else float("inf")
-    subject = compiled(arguments.target) if arguments.against == "simulator" else None
+    device = {"simulator": "sim", "gpu": "cuda"}.get(arguments.against)
+    subject = compiled(arguments.target, device) if device else None
     print(f"seed {seed}, target {arguments.target}", file=stdout, flush=True)
     end = time.monotonic() + seconds
     kinds: Counter[str] = Counter()

@@ -114,6 +114,9 @@ class _Run:
             self.streams.stdout.write(describe_pass(arguments.show))
             return 0
         parse_pipeline(arguments.passes)  # so that a mistake in it is reported once, before any input is read
+        if arguments.file.endswith(".py"):
+            hint = f"`tesela compile {arguments.file} --emit tile` writes the module of its kernel"
+            raise TeselaError.at(None, f"'{arguments.file}' is a Python program, not a module's text", hint)
         name, text = read_input(arguments.file, self.streams)
         parts = split_input(text) if arguments.split_input_file else [(1, text)]
         outputs: list[str] = []

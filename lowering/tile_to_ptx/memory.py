@@ -9,12 +9,14 @@ launch, a multiple of that stride, plus an immediate offset along the others. Of
 where that exceeds c: one comparison with an immediate for each distinct position along each dimension, combined for each access.
 
 **Vectors.** Neighbouring values that lie next to each other in memory move together, up to 16 bytes, when the layout has them consecutive and the
-alignment is known: of the base and strides from the argument's `align`, of the start from the divisibility analysis, and of the array's extent from
-`divisible` (so that an access is inside or outside as a whole).
+alignment is known: of the base and strides from the argument's `align`, of the start from the divisibility analysis. A masked access must also be inside or
+outside as a whole, which `divisible` extents tell. Where they do not, a block whose tile is wholly inside takes wide accesses without masks, and
+one at an edge narrow ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -23,7 +25,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from ...dialects import tile
 from ...dialects.layout import TVLayout
-from ...dialects.ptx import reg
+from ...dialects.ptx import RegType, reg
 from ...passes.access import memory_bytes, vector_access
 from .context import Context, element_bits, lowers
 from .elements import check_lowered, halves, pack_halves
@@ -48,9 +50,11 @@ def plan_access(
     layout: TVLayout,
     extents: tuple[int, ...],
     vector: int,
+    masked: bool = True,
 ) -> Access:
     """Addresses and bounds of a tile (`extents`, `layout`) that starts at `indices` of `array` and covers its `dims`, moved `vector` values
-    at a time. Where a vector need not be inside the array as a whole, `inside` speaks of its first element."""
+    at a time. Where a vector need not be inside the array as a whole, `inside` speaks of its first element.
+    Not `masked`: the tile is known to be inside."""
     kind = array.type
     assert isinstance(kind, MemRefType)
     size = memory_bytes(kind.element_type)
@@ -82,7 +86,8 @@ def plan_access(
         offsets.append(sum(c * stride * size for c, stride in zip(coord, fixed) if stride is not None))
     address = addresses[0] if len(registers) == 1 else ctx.concat(addresses)
 
-    return Access(vector, address, offsets, _inside(ctx, array, indices, dims, layout, extents, coords))
+    inside = _inside(ctx, array, indices, dims, layout, extents, coords) if masked else None
+    return Access(vector, address, offsets, inside)
 
 
 def _thread_offset(ctx: Context, array: SSAValue, dim: int, layout: TVLayout, position: int, size: int) -> SSAValue:
@@ -221,10 +226,49 @@ def store_registers(ctx: Context, kind: Attribute, n: int, access: Access, value
     ctx.inst(f"st.global.{form}", [access.address, value], offsets=access.offsets, guard=access.inside)
 
 
-def _vector(ctx: Context, op: tile.LoadOp | tile.StoreOp, layout: TVLayout) -> int:
+Tile = tuple[SSAValue, tuple[SSAValue, ...], tuple[int, ...], TVLayout, tuple[int, ...]]
+"""(array, starts, the array's dimensions that the tile covers, layout, extents)"""
+
+
+def _vector(ctx: Context, op: tile.LoadOp | tile.StoreOp, layout: TVLayout, whole: bool) -> int:
     """How many consecutive values one access moves: what memory allows and the layout has side by side."""
-    position, width = vector_access(ctx.kernel, ctx.facts, op)
+    position, width = vector_access(ctx.kernel, ctx.facts, op, whole)
     return 1 if position is None else gcd(width, layout.contiguous(position))
+
+
+def _tile_inside(ctx: Context, tile_: Tile) -> SSAValue:
+    """Whether the whole tile is inside the array: the same for all threads."""
+    array, indices, dims, _, extents = tile_
+    covered = dict(zip(dims, extents))
+    result: SSAValue | None = None
+    for dim, index in enumerate(indices):
+        end = ctx.add(ctx.get(index), covered.get(dim, 1))
+        result = ctx.both(result, ctx.compare("le", "s64", end, ctx.extent(array, dim)))
+        if not ctx.facts.nonnegative(index):
+            result = ctx.both(result, ctx.compare("ge", "s64", ctx.get(index), 0))
+    assert result is not None
+    return result
+
+
+def _accesses(
+    ctx: Context,
+    op: tile.LoadOp | tile.StoreOp,
+    tile_: Tile,
+    results: Sequence[RegType],
+    move: Callable[[Access], Sequence[SSAValue]],
+) -> list[SSAValue]:
+    """Lets `move` access the tile. Where a tile that is wholly inside the array allows wider accesses than one that may reach past its edges, both are
+    there, and the block decides: inside, wide ones without masks; at an edge, narrow ones under masks."""
+    layout, extents = tile_[3], tile_[4]
+    narrow, wide = _vector(ctx, op, layout, whole=False), _vector(ctx, op, layout, whole=True)
+    if wide <= narrow or layout.shape() != tuple(extents):
+        return list(move(plan_access(ctx, *tile_, narrow)))
+    return ctx.if_(
+        _tile_inside(ctx, tile_),
+        lambda: move(plan_access(ctx, *tile_, wide, masked=False)),
+        lambda: move(plan_access(ctx, *tile_, narrow)),
+        results,
+    )
 
 
 @lowers(tile.LoadOp)
@@ -240,8 +284,12 @@ def _load_op(ctx: Context, op: tile.LoadOp) -> None:
         return
     layout = ctx.layout(op.res)
     n = layout.num_values
-    access = plan_access(ctx, array, indices, op.tile_dims(), layout, op.res.type.get_shape(), _vector(ctx, op, layout))
-    ctx.set(op.res, load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, op.fill)))
+    tile_ = (array, indices, op.tile_dims(), layout, op.res.type.get_shape())
+
+    def move(access: Access) -> Sequence[SSAValue]:
+        return [load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, op.fill))]
+
+    ctx.set(op.res, _accesses(ctx, op, tile_, [ctx.registers_of(op.res.type)], move)[0])
 
 
 def fill_registers(ctx: Context, kind: Attribute, n: int, fill: SSAValue | None) -> SSAValue:
@@ -274,8 +322,13 @@ def _store_op(ctx: Context, op: tile.StoreOp) -> None:
         store_registers(ctx, kind, 1, access, value)
         return
     layout = ctx.layout(op.value)
-    access = plan_access(ctx, array, indices, op.tile_dims(), layout, op.value.type.get_shape(), _vector(ctx, op, layout))
-    holder = ctx.first_holder(layout)
-    if holder is not None:  # copies are written once
-        access = Access(access.vector, access.address, access.offsets, ctx.both(access.inside, holder))
-    store_registers(ctx, kind, layout.num_values, access, value)
+    tile_ = (array, indices, op.tile_dims(), layout, op.value.type.get_shape())
+
+    def move(access: Access) -> Sequence[SSAValue]:
+        holder = ctx.first_holder(layout)
+        if holder is not None:  # copies are written once
+            access = Access(access.vector, access.address, access.offsets, ctx.both(access.inside, holder))
+        store_registers(ctx, kind, layout.num_values, access, value)
+        return ()
+
+    _accesses(ctx, op, tile_, (), move)

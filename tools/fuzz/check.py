@@ -1,12 +1,14 @@
-"""One program through everything: text and back, the interpreter before and after each pass, and the subject, all on the same arrays.
+"""One program through everything: text and back, the interpreter after each pass, and the subject.
 
-The subject is a callable that takes a module and arrays by name, and runs the module's kernel on them. `compiled` makes the one that
-matters: compile for a target, run in the simulator of PTX. An `Outcome` says how it went:
+The subject is a callable that takes a module and arrays by name, and runs the module's kernel on them. `compiled` makes
+the one that matters: compile for a target, run in the simulator of PTX. An `Outcome` says how it went:
 
 - `ok`;
-- `undecided`: what the program does depends on a value that is known within bounds only, so there is nothing to compare;
+- `undecided`: what the program does depends on a value that is known within bounds only, so there is nothing to
+  compare;
 - `refused`: the compiler said in an error of its own that it cannot compile this;
-- `wrong`: a result is not allowed; `fault`: the simulator found a race, a deadlock or the like; `crash`: an exception that is no error of ours;
+- `wrong`: a result is not allowed; `fault`: the simulator found a race, a deadlock or the like, or the GPU an illegal
+  access; `crash`: an exception that is no error of ours;
 - `reader`: the printed module does not read back as the same; `interpreter`: the interpreter refused the program.
 
 Only the first three are no failures, and `refused` is counted by its message.
@@ -64,12 +66,14 @@ class Coverage:
 
 
 Subject = Callable[["ModuleOp", Mapping[str, np.ndarray], Coverage], None]
-"""Runs a module's only kernel on arrays, in place, and adds what it used to the coverage. Raises TeselaError: `Refused` (below) from the compiler."""
+"""Runs a module's only kernel on arrays, in place, and adds what it used to the coverage. Raises TeselaError: `Refused`
+(below) from the compiler."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """`kind` as the module says; `stage` where it happened; `signature` is the same for the same fault of different programs."""
+    """`kind` as the module says; `stage` where it happened; `signature` is the same for the same fault of different
+    programs."""
 
     kind: str
     stage: str = ""
@@ -95,8 +99,8 @@ class CompilerRefused(Exception):
     """The compiler cannot compile the program, and said so."""
 
 
-def compiled(target: str) -> Subject:
-    """The program compiled for `target`, run in the simulator of PTX."""
+def compiled(target: str, device: str = "sim") -> Subject:
+    """The program compiled for `target`, run in the simulator of PTX, or on a GPU (`device` 'cuda')."""
 
     def run(module: ModuleOp, arrays: Mapping[str, np.ndarray], coverage: Coverage) -> None:
         from ...runtime.compile import compile
@@ -109,7 +113,7 @@ def compiled(target: str) -> Subject:
         for item in variant.program().entries[0].body:
             if isinstance(item, Instr):
                 coverage.instructions[item.opcode] = coverage.instructions.get(item.opcode, 0) + 1
-        kernel(**arrays, device="sim")
+        kernel(**arrays, device=device)
 
     return run
 
@@ -120,8 +124,8 @@ SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 1.5, 2.5, -2.5, 6
 
 
 def fill(data: str, element: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """`data`: 'small' integers from -4 to 4, 'normal' numbers, 'bits' of any pattern, 'special' values. Integers have small ones for 'normal'
-    and the ends of their range for 'special'."""
+    """`data`: 'small' integers from -4 to 4, 'normal' numbers, 'bits' of any pattern, 'special' values. Integers have
+    small ones for 'normal' and the ends of their range for 'special'."""
     dtype = dtype_named(element)
     if element == "i1":
         return rng.random(shape) < 0.5

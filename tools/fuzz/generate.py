@@ -1,7 +1,8 @@
 """A random program from a seed. Every choice is made from what is in scope and well typed, so every program is one.
 
-Extents are drawn once for a program and used again, so that tiles meet; odd ones, ones, and powers of two are all likely. What an array holds
-is drawn too: small integers (so that sums are exact and every bit counts), ordinary numbers, all bit patterns, or special values.
+Extents are drawn once for a program and used again, so that tiles meet; odd ones, ones, and powers of two are all
+likely. What an array holds is drawn too: small integers (so that sums are exact and every bit counts), ordinary
+numbers, all bit patterns, or special values.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ DATA = {"small": 5, "normal": 4, "bits": 1, "special": 2}
 
 @dataclass(slots=True)
 class Scope:
-    """What a place of the program can use: values with their types, index values, and how deep it is in control flow."""
+    """What a place of the program can use: values with their types, index values, and how deep it is in control
+    flow."""
 
     values: list[tuple[int, Type]] = field(default_factory=list)
     indices: list[int] = field(default_factory=list)
@@ -59,7 +61,8 @@ class _Generator:
             self.pipeline(self.body, scope)
             self.fill(self.body, scope, self.random.randint(0, 3))
         self.keep(self.body, scope)
-        return Program(self.seed, grid, self.trips, self.arrays, self.body)
+        warps = self.random.choice((None, None, None, 1, 2, 4, 8))
+        return Program(self.seed, grid, self.trips, self.arrays, self.body, warps, self.random.random() < 0.3)
 
     # --- Drawing ---
 
@@ -123,7 +126,8 @@ class _Generator:
     # --- Memory ---
 
     def load(self, body: Body, scope: Scope, kind: Type) -> int:
-        """A window of a new or an old array: shifted, past its edges, transposed by `dims`, moving with blocks and trips."""
+        """A window of a new or an old array: shifted, past its edges, transposed by `dims`, moving with blocks and
+        trips."""
         rank = len(kind.shape)
         array_rank = self.random.randint(max(rank, 1), max(rank, 3))
         dims = sorted(self.random.sample(range(array_rank), rank))
@@ -336,8 +340,9 @@ class _Generator:
     # --- Control ---
 
     def pipeline(self, body: Body, scope: Scope) -> None:
-        """A loop as kernels have it: operands of one or two dots loaded window by window, accumulators carried round it, what was loaded or
-        computed used in the next trip or after the loop, sometimes more of anything between; sometimes within another loop."""
+        """A loop as kernels have it: operands of one or two dots loaded window by window, accumulators carried round
+        it, what was loaded or computed used in the next trip or after the loop, sometimes more of anything between;
+        sometimes within another loop."""
         element = self.random.choice(("bf16", "f16"))
         m, n, k, d = (self.random.choice((8, 16, 16, 24, 32, 32, 64, 64, 12, 33)) for _ in range(4))
         if self.random.random() < 0.3:
@@ -392,7 +397,8 @@ class _Generator:
         body.nodes.append(Node("scf.for", [], [], attrs, [outer]))
 
     def walk_along(self, body: Body, scope: Scope, kind: Type, counter: int, axis: int) -> int:
-        """A window of a new array that moves by its own extent along `axis` with the counter, and sometimes with the block along the other."""
+        """A window of a new array that moves by its own extent along `axis` with the counter, and sometimes with the
+        block along the other."""
         extents = [extent * 2 + self.random.choice((0, 0, -3, 5)) for extent in kind.shape]
         extents[axis] = max(1, kind.shape[axis] * self.random.choice((2, 3, 4)) + self.random.choice((0, 0, 0, -5, 3)))
         if self.random.random() < 0.1:

@@ -1,15 +1,20 @@
 """A tile program as a small typed tree that is easy to make at random and to take apart, and its text as a module.
 
-A program has a grid, trip counts that only the launch knows, input arrays, and a body of nodes. A node is an operation, its operands (numbers of
-earlier values), its attributes, and for control flow its bodies. Types are not stored: `render` infers them while it prints, so
-that after a change (an extent made smaller, a node taken out) the program is either well typed again, or `IllTyped` and discarded.
+A program has a grid, trip counts that only the launch knows, input arrays, and a body of nodes. A node is an operation,
+its operands (numbers of earlier values), its attributes, and for control flow its bodies. Types are not stored:
+`render` infers them while it prints, so that after a change (an extent made smaller, a node taken out) the program is
+either well typed again, or `IllTyped` and discarded.
 
-Every block writes results of its own. A store takes an output array of its own (unless it is to an *own* array), and there either
+Every block writes results of its own. A store takes an output array of its own (unless it is to an *own* array), and
+there either
 
-- a *slot*: one window for each block and each trip of the loops round it (leading dimensions of the array), so no two stores meet; or
-- a *tile* of the array's first dimensions at block · extent + shift, which may stick out on both sides; later trips overwrite earlier ones.
+- a *slot*: one window for each block and each trip of the loops round it (leading dimensions of the array), so no two
+  stores meet; or
+- a *tile* of the array's first dimensions at block · extent + shift, which may stick out on both sides; later trips
+  overwrite earlier ones.
 
-An *own* array has a part for each block, which the block reads and writes as it likes: what is loaded must be what was stored last.
+An *own* array has a part for each block, which the block reads and writes as it likes: what is loaded must be what was
+stored last.
 """
 
 from __future__ import annotations
@@ -79,7 +84,8 @@ class Body:
 
 @dataclass(slots=True)
 class Node:
-    """An operation: `results` and `args` are numbers of values. What `attrs` holds, the method of `_Renderer` for `op` says."""
+    """An operation: `results` and `args` are numbers of values. What `attrs` holds, the method of `_Renderer` for `op`
+    says."""
 
     op: str
     args: list[int]
@@ -90,8 +96,9 @@ class Node:
 
 @dataclass(slots=True)
 class Array:
-    """An input, or with `own` an array of which each block has a part of this shape. `view`: 'dense', 'transposed' (strides in reverse order), 'sliced' (of a larger array, steps of 2) or 'repeated' (stride 0 in
-    dimension 0). `data`: what it holds, see `check.fill`."""
+    """An input, or with `own` an array of which each block has a part of this shape. `view`: 'dense', 'transposed'
+    (strides in reverse order), 'sliced' (of a larger array, steps of 2) or 'repeated' (stride 0 in dimension 0).
+    `data`: what it holds, see `check.fill`."""
 
     name: str
     element: str
@@ -103,13 +110,16 @@ class Array:
 
 @dataclass(slots=True)
 class Program:
-    """`grid` and `trips`: extents that only the launch knows. The grid's coordinates are the values -1, -2 …"""
+    """`grid` and `trips`: extents that only the launch knows. The grid's coordinates are the values -1, -2 … `warps`:
+    stated, or None for the compiler to choose. `noalias`: whether arguments say so (they never overlap)."""
 
     seed: int
     grid: tuple[int, ...]
     trips: tuple[int, ...]
     arrays: list[Array]
     body: Body
+    warps: int | None = None
+    noalias: bool = False
 
     def nodes(self) -> Iterator[tuple[Body, int, Node]]:
         """Every node with the body it is in and its place there, outer before inner."""
@@ -177,21 +187,23 @@ class _Renderer:
             *(f"T{i}" for i in range(len(self.program.trips))),
         ]
         arguments = [f"%ruler: {memref('i8', len(ruler))} [{', '.join(ruler)}]"]
+        noalias = " {noalias}" if self.program.noalias else ""
         for name in self.used:
             array = self.arrays[name]
             if array.own:
                 continue
             dense = array.view in ("dense", "repeated")
             dims = ", ".join(f"{name}_{axis}" for axis in range(len(array.shape)))
-            arguments.append(f"%{name}: {memref(array.element, len(array.shape), dense)} [{dims}]")
+            arguments.append(f"%{name}: {memref(array.element, len(array.shape), dense)} [{dims}]{noalias}")
         for output in self.outputs:
             dims = ", ".join(f"{output.name}_{axis}" for axis in range(len(output.shape)))
-            arguments.append(f"%{output.name}: {memref(output.element, len(output.shape), True)} [{dims}]")
+            arguments.append(f"%{output.name}: {memref(output.element, len(output.shape), True)} [{dims}]{noalias}")
         bound = ", ".join(f"%t{i} = T{i}" for i in range(len(self.program.trips)))
         dims_text = f" dims({bound})" if bound else ""
         grid = ", ".join(f"%g{axis} = G{axis}" for axis in range(len(self.program.grid)))
         head = ",\n    ".join(arguments)
-        text = f"tile.kernel @fuzz({head})\n   {dims_text} grid({grid}) {{\n" + "\n".join(self.lines) + "\n}\n"
+        warps = "" if self.program.warps is None else f" attributes {{warps = {self.program.warps} : i64}}"
+        text = f"tile.kernel @fuzz({head})\n   {dims_text} grid({grid}){warps} {{\n" + "\n".join(self.lines) + "\n}\n"
         return Rendered(text, tuple(self.outputs), self.types)
 
     # --- Helpers ---
@@ -394,7 +406,8 @@ class _Renderer:
         return ", ".join(names)
 
     def op_load(self, node: Node) -> None:
-        """`array`, `shape`, `dims`, `base`, `coefficients` (for each index operand), `fill`: whether the first operand is what is past the edges."""
+        """`array`, `shape`, `dims`, `base`, `coefficients` (for each index operand), `fill`: whether the first operand
+        is what is past the edges."""
         array = self.use(node.attrs["array"])
         operands = list(node.args)
         fill = operands.pop(0) if node.attrs["fill"] else None
@@ -421,8 +434,8 @@ class _Renderer:
         return f"{self.names(leading)}, {at}", dims, memref(array.element, len(leading) + len(array.shape), True)
 
     def op_store(self, node: Node) -> None:
-        """`style` ('slot' or 'tile'), `shift` and `excess` (for each dimension of a tile). Or `style` 'own', with `array`, `dims`, `base` and
-        `coefficients` (for each index operand, after the value)."""
+        """`style` ('slot' or 'tile'), `shift` and `excess` (for each dimension of a tile). Or `style` 'own', with
+        `array`, `dims`, `base` and `coefficients` (for each index operand, after the value)."""
         kind = self.typed(node.args[0])
         require(kind != INDEX)
         if node.attrs["style"] == "own":
@@ -502,8 +515,8 @@ class _Renderer:
         self.types.update(zip(node.results, kinds))
 
     def op_while(self, node: Node) -> None:
-        """The first operand, an i32, cut to 0 … MAX_WHILE_TRIPS, is the number of trips; the others are carried. The body takes the i32 counter
-        and the carried values."""
+        """The first operand, an i32, cut to 0 … MAX_WHILE_TRIPS, is the number of trips; the others are carried. The
+        body takes the i32 counter and the carried values."""
         body = node.bodies[0]
         require(self.typed(node.args[0]) == Type("i32"))
         kinds = [self.typed(arg) for arg in node.args[1:]]

@@ -1,8 +1,9 @@
 """Makes a failing program smaller while it still fails in the same way (greedy, in rounds until nothing helps).
 
-Each change takes nodes out, many at once first (their results become zeros, or, of a loop, what it started from; nodes that nobody needs go
-with them), takes a value out of what a loop carries, puts a branch in the place of its `if`, makes a grid extent, a trip count or an extent of
-tiles smaller, or an array plainer. What is no program any more is skipped, and so is what fails in another way, which would be another bug.
+Each change takes nodes out, many at once first (their results become zeros, or, of a loop, what it started from; nodes
+that nobody needs go with them), takes a value out of what a loop carries, puts a branch in the place of its `if`, makes
+a grid extent, a trip count or an extent of tiles smaller, or an array plainer. What is no program any more is skipped,
+and so is what fails in another way, which would be another bug.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _size(program: Program) -> tuple[int, ...]:
     numbers = sum(abs(number) for node in nodes for number in _numbers(node.attrs))
     weight = sum(1 if node.op in ("zero", "constant") else 3 + len(node.results) for node in nodes)
     extents = sum(program.grid) + sum(program.trips) + sum(sum(array.shape) for array in program.arrays)
-    return weight, numbers + extents, plain
+    return weight, numbers + extents, plain + (program.warps is not None) + program.noalias
 
 
 def _numbers(attribute: object) -> Iterator[int]:
@@ -220,6 +221,10 @@ def _shape_numbers(node: Node) -> Iterator[int]:
 
 def _plainer(program: Program) -> list[Change]:
     changes: list[Change] = []
+    if program.warps is not None:
+        changes.append(lambda p: setattr(p, "warps", None))
+    if program.noalias:
+        changes.append(lambda p: setattr(p, "noalias", False))
     for position, array in enumerate(program.arrays):
         options: list[Array] = []
         if array.view != "dense":

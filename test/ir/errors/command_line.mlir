@@ -4,6 +4,7 @@
 // RUN: not tesela-opt %s -p 'cse,' 2>&1 | FileCheck %s --check-prefix=COMMA
 // RUN: not tesela-opt %s --target sm_42 2>&1 | FileCheck %s --check-prefix=TARGET
 // RUN: not tesela-opt %S/no_such_file.mlir 2>&1 | FileCheck %s --check-prefix=FILE
+// RUN: not tesela-opt %S/no_such_program.py 2>&1 | FileCheck %s --check-prefix=PYTHON
 // RUN: not tesela-opt %s --no-such-option 2>&1 | FileCheck %s --check-prefix=USAGE
 // RUN: not tesela nonsense 2>&1 | FileCheck %s --check-prefix=COMMAND
 
@@ -25,6 +26,9 @@ func.func @f() {
 // TARGET-NEXT: hint: known targets: sm_80, sm_90, sm_90a
 
 // FILE: error: cannot read '{{.*}}no_such_file.mlir': No such file or directory
+
+// PYTHON: error: '{{.*}}no_such_program.py' is a Python program, not a module's text
+// PYTHON-NEXT: hint: `tesela compile {{.*}}no_such_program.py --emit tile` writes the module of its kernel
 
 // USAGE: unrecognized arguments: --no-such-option
 

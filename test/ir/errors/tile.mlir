@@ -8,7 +8,7 @@ tile.kernel @k(%A: memref<?x?xf32> [M, N], %p: i1, %f: f32, %h: f16, %i: i32) gr
   %v = tile.full %f : f32 -> tensor<8xf32>
   %n = tile.full %i : i32 -> tensor<8xi32>
   %z = tile.full %h : f16 -> tensor<16x8xf16>
-  // expected-error@+1 {{'tile.load': the array has 2 dimensions, found 1 indices}}
+  // expected-error@+1 {{'tile.load': an array of rank 2 takes as many indices, found 1}}
   %0 = tile.load %A[%g] : memref<?x?xf32> -> tensor<8xf32>
   // expected-error@+1 {{'tile.load': the array's elements are f32, the tile's are f16}}
   %1 = tile.load %A[%g, %g] : memref<?x?xf32> -> tensor<8xf16>
@@ -23,7 +23,7 @@ tile.kernel @k(%A: memref<?x?xf32> [M, N], %p: i1, %f: f32, %h: f16, %i: i32) gr
   // expected-error@+2 {{'tile.load': the extents of a tile are known and positive, found tensor<?x16xf32>}}
   // expected-hint@+1 {{dimensions that are known at launch only are those of arrays: load a tile of them}}
   %6 = tile.load %A[%g, %g] : memref<?x?xf32> -> tensor<?x16xf32>
-  // expected-error@+1 {{'tile.store': the array has 2 dimensions, found 1 indices}}
+  // expected-error@+1 {{'tile.store': an array of rank 2 takes as many indices, found 1}}
   tile.store %a, %A[%g] : tensor<8x16xf32>, memref<?x?xf32>
   // expected-error@+1 {{'tile.store': the array's elements are f32, the tile's are f16}}
   tile.store %z, %A[%g, %g] : tensor<16x8xf16>, memref<?x?xf32>
@@ -176,6 +176,25 @@ tile.kernel @k(%A: memref<?x?xf32> [M]) grid(%g = M) {
 
 // -----
 
+// expected-error@+1 {{'tile.kernel': argument %A has 1 dimensions, its type states 2 strides: state one for each dimension, as in strided<[?, 1]>}}
+tile.kernel @k(%A: memref<?xf32, strided<[?, 1]>> [M]) grid(%g = M) {
+}
+
+// -----
+
+// expected-error@+1 {{an element type is required, such as f32 or bf16}}
+tile.kernel @k(%A: memref<?xf33> [M]) grid(%g = M) {
+}
+
+// -----
+
+// A sigil without a name.
+// expected-error@+1 {{a name is required after '%', '@', '#', '!' or '^'}}
+tile.kernel @k(% : f32) grid(%g = 1) {
+}
+
+// -----
+
 // expected-error@+1 {{'tile.kernel': argument %A has 2 dimensions, its stated shape has 0: state one dimension for each, as in [M, N]}}
 tile.kernel @k(%A: memref<?x?xf32>) grid(%g = 1) {
 }
@@ -268,4 +287,13 @@ tile.kernel @k(%A: memref<?x?xf32, affine_map<(d0, d1) -> (d1, d0)>> [M, N]) gri
 
 // expected-error@+1 {{'tile.kernel': argument %A: tensor<8xf32> is no element type; known: f16, bf16, f32, f64, i1, i8, i16, i32, i64, index}}
 tile.kernel @k(%A: tensor<8xf32>) grid(%g = 1) {
+}
+
+// -----
+
+tile.kernel @k(%x: memref<?xf32> [N]) grid(%g = N) {
+  %0 = tile.load %x[%g] : memref<?xf32> -> tensor<1048576xf32>
+  // expected-error@+2 {{'tile.load': a tile has at most 1048576 elements, found 1048577}}
+  // expected-hint@+1 {{a block holds its tiles in registers, 256 KiB in all: take a smaller tile, in a loop}}
+  %1 = tile.load %x[%g] : memref<?xf32> -> tensor<1048577xf32>
 }
