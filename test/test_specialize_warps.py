@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from pipelined_programs import PROGRAMS, Program
 
-import tesela.simulator
 from tesela.dialects.parsing import parse_module
 from tesela.dialects.verify import verify_module
 from tesela.runtime.assemble import assemble, find_ptxas
@@ -18,6 +17,7 @@ from tesela.runtime.compile import compile
 from tesela.runtime.disassemble import find_nvdisasm, read_sass
 from tesela.runtime.specialize import usual_facts
 from tesela.simulator.blocks import run_kernel
+from tesela.simulator.launcher import settings
 
 ORDERS = ("latest", "earliest", 1, 2, 3)
 SPLIT = "warp_specialize = true"
@@ -31,13 +31,9 @@ def kernel(program: Program, stages: int | None, attributes: str):
 
 @contextmanager
 def order(which: str | int) -> Iterator[None]:
-    launch = tesela.simulator.launch
-    options = {"seed": which} if isinstance(which, int) else {"completion": which}
-    tesela.simulator.launch = lambda *args, **kwargs: launch(*args, **kwargs, **options)
-    try:
+    """Launches within run in this order of events, and are judged: a race, or a barrier that is not as the program left it, is an error."""
+    with settings(races=True, **({"seed": which} if isinstance(which, int) else {"policy": which})):
         yield
-    finally:
-        tesela.simulator.launch = launch
 
 
 def simulate(program: Program, stages: int | None, attributes: str, trips: int, which: str | int = "latest", pad: int = 0) -> dict[str, bytes]:
