@@ -318,7 +318,10 @@ def _constant(value: SSAValue) -> int | None:
 
 
 def _useful_stages(loop: Loop) -> int:
-    """As many trips as pass while a copy is under way, one to spare, and the slot that is being read."""
+    """As many trips as pass while a copy is under way, one to spare, and the slot that is being read. Trips with a loop inside are long enough that
+    the next one will do."""
+    if any(isinstance(inner, scf.ForOp) for inner in loop.op.body.walk()):
+        return 2
     moved = [ring for ring in loop.rings if ring.stays is None]
     latency = max((COPY_LATENCY[ring.via] for ring in moved), default=0)
     return min(MOST_STAGES, ceil(latency / _trip_clocks(loop)) + 2)
