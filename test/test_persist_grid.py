@@ -139,3 +139,16 @@ def test_attributes_are_booleans():
     made = kernel(GEMM, None, "persistent = 3 : i64")
     with pytest.raises(TeselaError, match="persistent must be true or false, found 3 : i64"):
         made.variant(facts=usual_facts(made.contract))
+
+
+def test_a_grid_of_too_many_points():
+    text = """tile.kernel @sums(%a: memref<?xi32> [X], %b: memref<?xi32> [Y], %c: memref<?xi32> [Z]) grid(%i = X, %j = Y)
+    attributes {persistent = true} {
+  %u = tile.load %a[%i] : memref<?xi32> -> i32
+  %w = tile.load %b[%j] : memref<?xi32> -> i32
+  %v = arith.addi %u, %w : i32
+  tile.store %v, %c[%i] : i32, memref<?xi32>
+}"""
+    a, b, c = np.zeros(65536, np.int32), np.zeros(32768, np.int32), np.zeros(1, np.int32)
+    with pytest.raises(TeselaError, match="the grid has 2147483648 points, but this variant takes at most 2147483647"):
+        compile(text, "sm_90a")(a, b, c, device="sim")
