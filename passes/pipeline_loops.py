@@ -383,7 +383,7 @@ class _Pipeliner:
         self._rebuild(tokens)
         if self.delay is not None:
             refill = [op for site in sites if site.after is self.delay.release for op in site.ops]
-            delay_dot(self.loop.op, self.delay, refill, trip_count(self.loop.op) is not None)
+            delay_dot(self.loop.op, self.delay, refill, (trip_count(self.loop.op) or 0) > 0)
 
     # -- where things go
 
