@@ -153,9 +153,9 @@ def launch(
             result = _run(code, shape, size, options, both, decisions)
         except ProgramError as error:
             judge.stopped(error)
-            raise JudgedError(judge.reports) from None
+            raise JudgedError.of(judge.reports) from None
         if judge.reports:
-            raise JudgedError(judge.reports)
+            raise JudgedError.of(judge.reports)
         return result
 
     if policy != "systematic":
