@@ -139,6 +139,12 @@ def device(ordinal: int) -> Device:
     return Device(ordinal, name, capability, context)
 
 
+def attribute(gpu: Device, key: Any) -> int:
+    """One of `CUdevice_attribute`'s numbers for a GPU."""
+    handle = check(api().cuDeviceGet(gpu.ordinal), f"opening GPU {gpu.ordinal}")
+    return int(check(api().cuDeviceGetAttribute(key, handle), "asking for an attribute of a GPU"))
+
+
 def current_device() -> Device:
     """The GPU of this thread's current context, or GPU 0."""
     driver = api()
