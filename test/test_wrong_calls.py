@@ -47,7 +47,7 @@ def shift(
 
 
 @tesela.kernel
-def pad(x: tesela.Array[F32, N, tesela.align(64)], y: tesela.Array[F32, "min(N, 8) floordiv 2", tesela.strides(None)]):
+def pad(x: tesela.Array[F32, N, tesela.align(64)], y: tesela.Array[F32, N // 2, tesela.strides(None)]):
     y[0] = x[0]
 
 
@@ -71,10 +71,8 @@ def read_only(array):
 
 
 def aligned(count, offset):
-    """An f32 array whose address is `offset` modulo 64."""
-    base = np.zeros(4 * count + 128, np.int8)
-    start = -base.ctypes.data % 64 + offset
-    return base[start : start + 4 * count].view(np.float32)
+    """An f32 array that starts `offset` bytes into another: in any other memory its address keeps that, modulo 256."""
+    return np.zeros(4 * count + 128, np.int8)[offset : offset + 4 * count].view(np.float32)
 
 
 GEMM = "it is gemm(A: bf16[M, K], B: bf16[N, K], C: f32[M, N])"
