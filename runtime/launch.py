@@ -25,7 +25,6 @@ import numpy as np
 
 from ..dialects.diagnostics import Diagnostic, TeselaError, render
 from ..dialects.launch_plan import ArrayArg, LaunchPlan, ScalarArg, TensorMap, TensorMapSpec
-from ..dialects.ptx_program import Program
 from . import driver
 from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
 from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, judged, read_messages, read_resources
@@ -34,6 +33,7 @@ from .entries import code_entry, read_code
 from .specialize import ALIGNMENT, Facts
 
 if TYPE_CHECKING:
+    from ..dialects.ptx_program import Program
     from ..simulator import RunResult
 
 log = logging.getLogger("tesela")

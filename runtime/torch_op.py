@@ -11,7 +11,6 @@ changed in place. The schema says all of that, so that torch does not have to lo
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..dialects.diagnostics import TeselaError
