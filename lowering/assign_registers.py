@@ -484,15 +484,34 @@ def _insert_moves(site: _Site, lifetimes: _Lifetimes, registers: _Coalescing) ->
                 copies[root(want)] = have
     if not copies and not constants:
         return
+    before = op.prev_op
     builder = _MoveBuilder(op, lifetimes, registers)
     moved = builder.parallel_copy(copies)
     moved |= builder.load_constants(constants)
+    if isinstance(op, InstOp) and op.opcode.data.startswith("wgmma.mma_async"):
+        _fence_again(op, before)
     for index, target in site.ties:
         if any(root(want) in moved for want in target):
             value = op.operands[index]
             kept = atoms[value]
             wanted = [moved.get(root(want)) for want in target]
             op.operands[index] = builder.gather([new if new is not None else kept[i] for i, new in enumerate(wanted)])
+
+
+def _fence_again(op: InstOp, before: Operation | None) -> None:
+    """Moves were put before a wgmma: wgmma.fence must come after them, since they write registers that it uses (PTX ISA 9.0 §9.7.15.7.1).
+    `before`: the op that came before the moves."""
+    while isinstance(before, ConstantOp | PickOp | ConcatOp):
+        before = before.prev_op
+    block = op.parent
+    assert block is not None
+    if isinstance(before, InstOp) and before.opcode.data.startswith("wgmma.fence"):
+        before.detach()
+        fence = before
+    else:
+        fence = InstOp.make("wgmma.fence.sync.aligned", [], [])
+        fence.location = op.location
+    block.insert_op_before(fence, op)
 
 
 class _MoveBuilder:

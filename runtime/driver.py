@@ -345,9 +345,7 @@ class Event:
 
 def multiprocessors(gpu: Device) -> int:
     """The number of multiprocessors of a GPU."""
-    driver = api()
-    key = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-    return check(driver.cuDeviceGetAttribute(key, check(driver.cuDeviceGet(gpu.ordinal), "opening a GPU")), "counting multiprocessors")
+    return attribute(gpu, api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
 
 
 def ordinal_of(address: int) -> int:

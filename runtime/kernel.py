@@ -25,7 +25,7 @@ from . import driver
 from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, view
 from .assemble import Resources
 from .contract import Contract, overlapping
-from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate
+from .launch import SIMULATED_MULTIPROCESSORS, SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate
 from .shortcuts import MISSED, Shortcuts
 from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
 
@@ -362,7 +362,9 @@ class Kernel:
             self.contract.check_noalias(overlaps)
             variant = self._variant(facts_of(self.contract, views, shapes.dims, overlaps), target)
             variant.check_dims(shapes.dims)
-            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, shapes.grid, *self.contract.amounts(shapes.dims))
+            many = SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
+            grid = variant.plan.physical_grid(shapes.grid, many)
+            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims))
         return call
 
     def _variant(self, facts: Facts, target: Target) -> Variant:

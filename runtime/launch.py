@@ -41,6 +41,9 @@ log = logging.getLogger("tesela")
 SIMULATOR = -2
 """The simulator's number among device numbers; GPUs count from 0."""
 
+SIMULATED_MULTIPROCESSORS = 132
+"""How many blocks of a persistent kernel run in the simulator: as on an H200."""
+
 MAX_CACHED_MAPS = 256
 """Tensor maps that a call keeps encoded, by address; emptied when there are more."""
 

@@ -121,17 +121,16 @@ def peaks(ordinal: int) -> tuple[float | None, float]:
     """(FLOP/s, None where they are not known; bytes/s) of a GPU. Memory moves two words a clock (DDR)."""
     gpu = driver.device(ordinal)
     key = driver.api().CUdevice_attribute
-    clock, multiprocessors, memory_clock, bus = (
+    clock, memory_clock, bus = (
         driver.attribute(gpu, which)
         for which in (
             key.CU_DEVICE_ATTRIBUTE_CLOCK_RATE,
-            key.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
             key.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
             key.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
         )
     )
     per_clock = FLOPS_PER_CLOCK.get(gpu.capability)
-    flops = None if per_clock is None else per_clock * multiprocessors * clock * 1e3
+    flops = None if per_clock is None else per_clock * driver.multiprocessors(gpu) * clock * 1e3
     return flops, 2 * memory_clock * 1e3 * bus / 8
 
 

@@ -12,6 +12,7 @@ from .clocks import BULK_READ, BULK_WRITE, MBARRIER, WGMMA, Clocks
 from .copies import BulkOperation, CopiesArrive, ThreadCopy
 from .findings import MAX_SHOWN, Findings
 from .matrix_ops import WarpgroupMma
+from .order import Order
 from .selection import WARP
 from .shadow import AGENT_BITS, ASYNC, GlobalShadow, SharedShadow, agent_of, time_of
 
@@ -43,11 +44,11 @@ class Accesses:
         findings: Findings,
         shared: SharedShadow,
         everywhere: GlobalShadow,
+        order: Order,
         base: int,
-        strict: bool,
     ):
-        self.machine, self.clocks, self.findings, self.strict = machine, clocks, findings, strict
-        self.shared, self.everywhere, self.base = shared, everywhere, base
+        self.machine, self.clocks, self.findings, self.order = machine, clocks, findings, order
+        self.shared, self.everywhere, self.base, self.strict = shared, everywhere, base, order.strict
         self.touched: dict[int, dict[int, int]] = {}
         """Per block: when agents that are not its threads last touched its shared memory."""
         self.exited: set[int] = set()
@@ -64,7 +65,7 @@ class Accesses:
             if int(base.min()) < 0 or int(base.max()) + size > shadow.count * granule:
                 return  # out of bounds, which the machine is about to say
         per = size // granule
-        if not per:
+        if not per and isinstance(op, ThreadCopy):
             return  # a part of a granule: the tail of a cp.async
         granules = (base // granule).astype(np.intp)
         if per > 1:
@@ -73,15 +74,21 @@ class Accesses:
             self._async(op, kind, space, granules, threads)
             return
         times = (self.findings.event(len(base)) + np.arange(len(base)))[:, None]
+        strong = kind == "atomic" or is_strong(self.findings.instr().opcode)
         if space == "shared":
-            self.shared_access(kind, granules, times, threads, values)
+            self.shared_access(kind, granules, times, threads, values, strong)
         else:
-            self._global_access(kind, granules, times, threads, values)
+            self._global_access(kind, granules, times, threads, values, strong)
+        if strong and self.order.synchronises:
+            for row in np.broadcast_to(addresses, (len(base), len(threads))):
+                self.order.strong(kind, row, threads)
 
     # Threads
 
-    def shared_access(self, kind: str, granules: Array, times: Array, threads: Threads, values: Array | None) -> None:
-        """Threads [t] access granules [(k,) n, t] at times [n, 1]."""
+    def shared_access(
+        self, kind: str, granules: Array, times: Array, threads: Threads, values: Array | None, strong: bool
+    ) -> None:
+        """Threads [t] access granules [(k,) n, t] at times [n, 1]. Strong accesses do not race with each other."""
         s, clocks = self.shared, self.clocks
         least = clocks.least[clocks.row_of[threads]].astype(np.int64)
         record = s.written[granules]
@@ -99,7 +106,7 @@ class Accesses:
                     self.findings.uninitialised(
                         granules, index, self.findings.threads(who[who // WARP == who[0] // WARP])
                     )
-        if s.atomic is not None and kind != "atomic":
+        if s.atomic is not None and not strong:
             late = s.last_atomic[granules] > least
             if late.any():
                 self._against_masks(kind, s.updaters, granules, threads, late, least, "updates")
@@ -114,8 +121,9 @@ class Accesses:
                     self._judge(kind, "shared", granules, threads, record, record > 0, "reads", None)
         self.touch_remote(granules, threads, times)
         if kind == "load":
-            s.mark(s.readers, s.last_read, threads, granules, times)
-        elif kind == "atomic":
+            if not strong:
+                s.mark(s.readers, s.last_read, threads, granules, times)
+        elif strong:
             assert s.atomic is not None
             s.atomic[granules] = (times << AGENT_BITS) | threads
             s.mark(s.updaters, s.last_atomic, threads, granules, times)
@@ -124,11 +132,12 @@ class Accesses:
             s.written[granules] = new
             self._same_moment(s.written, granules, new, threads, "shared", values)
 
-    def _global_access(self, kind: str, granules: Array, times: Array, threads: Threads, values: Array | None) -> None:
+    def _global_access(
+        self, kind: str, granules: Array, times: Array, threads: Threads, values: Array | None, strong: bool
+    ) -> None:
         g, clocks = self.everywhere, self.clocks
         limit = (clocks.least[clocks.row_of[threads]].astype(np.int64) + 1) << AGENT_BITS
         cluster = threads // clocks.width
-        strong = kind == "atomic" or _strong(self.findings.instr().opcode)
 
         def check(record: Array, verb: str, values: Array | None = None) -> None:
             suspect = record != 0
@@ -145,10 +154,11 @@ class Accesses:
             for part in g.read:
                 check(part[granules], "reads")
         new = np.broadcast_to((times << AGENT_BITS) | (threads + self.base), granules.shape)
-        if strong:
+        if kind == "load":
+            if not strong:
+                self._read_global(granules, new)
+        elif strong:
             g.atomic[granules] = new
-        elif kind == "load":
-            self._read_global(granules, new)
         else:
             g.written[granules] = new
             self._same_moment(g.written, granules, new, threads, "global", values)
@@ -181,7 +191,8 @@ class Accesses:
         present = agents >= 0
         if present.all():
             return self.clocks.knows(threads, agents, times, read)
-        result = np.zeros(len(threads), bool)
+        # The rule 'earlier-blocks'.
+        result = np.full(len(threads), bool(self.clocks.logs))
         result[present] = self.clocks.knows(threads[present], agents[present], times[present], read)
         return result
 
@@ -517,6 +528,6 @@ class Accesses:
                 self.findings.left_behind(block, agent, time)
 
 
-def _strong(opcode: str) -> bool:
+def is_strong(opcode: str) -> bool:
     """Whether an access does not race with other such: volatile, relaxed, acquire, release (PTX ISA 9.0 §8.2.2)."""
     return any(w in ("volatile", "relaxed", "acquire", "release", "mmio") for w in opcode.split("."))

@@ -22,6 +22,10 @@ several columns for a thread, for what is known of it in different ways (`docs/m
     C  its cp.async that are complete       D  those of them that its proxy fence has covered since
     I  its mbarrier initialisations that a fence has published
 
+**Other clusters** have no columns. What a thread learns from one of them, by an atomic in global memory, goes into its *log*: rows of that cluster, with
+the time at which they were learnt. The log is an agent too, of kind FAR, so that a column says how far someone knows it, and it spreads
+through barriers like everything else.
+
 A warp whose lanes stand on one row and meet (`bar.warp.sync`) is only noted with the time; the lanes' columns are written when one of
 them publishes. So shuffles cost next to nothing.
 """
@@ -46,7 +50,18 @@ SEGMENTS = ("G", "F", "E", "R", "I", "C", "D")
 DYNAMIC = 16
 """Columns for agents that are not threads, to begin with."""
 
-BULK_READ, BULK_WRITE, MBARRIER, WGMMA = "bulk read", "bulk write", "mbarrier", "wgmma"
+BULK_READ, BULK_WRITE, MBARRIER, WGMMA, FAR = "bulk read", "bulk write", "mbarrier", "wgmma", "far"
+
+
+def joined(a: NDArray[np.int32] | None, b: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The maximum of two rows, of which the shorter lacks columns that are 0."""
+    if a is None:
+        return b.copy()
+    if len(a) < len(b):
+        a, b = b, a
+    result = a.copy()
+    np.maximum(result[: len(b)], b, out=result[: len(b)])
+    return result
 
 
 class Agents:
@@ -99,6 +114,8 @@ class Clocks:
         self.copy_commits = np.zeros((self.groups, count), np.int32)
         self.agents = Agents(2 * count)
         self.commits: dict[tuple[str, int], list[int]] = {}
+        self.logs: dict[int, list[tuple[int, dict[int, NDArray[np.int32]]]]] = {}
+        """Per FAR agent: (time, all rows of other clusters known since then)."""
         self.teachers: set[int] = set()
         """Warps of which a lane knows of bulk copies what others may learn when they meet."""
 
@@ -331,6 +348,58 @@ class Clocks:
                 bool,
             )
             result[rest] = known | (own & (a.done[k] >= e))
+        if self.logs:
+            far = np.nonzero(~result & (self._cluster_of(agents) != threads // self.width))[0]
+            if len(far):
+                result[far] = self._knows_far(threads[far], agents[far], times[far], "R" if read else "G")
+        return result
+
+    def _cluster_of(self, agents: NDArray[np.int64]) -> NDArray[np.int64]:
+        count = self.machine.thread_count
+        result = agents % count // self.width
+        rest = agents >= 2 * count
+        if rest.any():
+            result[rest] = self.agents.cluster[agents[rest] - self.agents.first]
+        return result
+
+    def far_rows(self, row: NDArray[np.int32], cluster: int) -> dict[int, NDArray[np.int32]]:
+        """The rows of other clusters that someone of `cluster` with this row knows."""
+        known: dict[int, NDArray[np.int32]] = {}
+        for agent, log in self.logs.items():
+            k = agent - self.agents.first
+            column = self.fixed + int(self.agents.ordinal[k])
+            if int(self.agents.cluster[k]) != cluster or column >= len(row):
+                continue
+            entries = [rows for time, rows in log if time <= row[column]]
+            for other, far in (entries[-1] if entries else {}).items():
+                known[other] = joined(known.get(other), far)
+        return known
+
+    def learn_far(self, thread: int, rows: dict[int, NDArray[np.int32]]) -> None:
+        """A thread learns rows of other clusters."""
+        cluster = thread // self.width
+        agent = self.agent(FAR, thread, cluster)
+        time = self.tick()
+        log = self.logs.setdefault(agent, [])
+        new = dict(log[-1][1]) if log else {}
+        for other, row in rows.items():
+            new[other] = joined(new.get(other), row)
+        log.append((time, new))
+        self.settle(np.array([thread // WARP]))
+        self.complete(FAR, thread, time)
+
+    def _knows_far(
+        self, threads: Threads, agents: NDArray[np.int64], times: NDArray[np.int64], segment: str
+    ) -> NDArray[np.bool_]:
+        result = np.zeros(len(threads), bool)
+        clusters = self._cluster_of(agents)
+        for thread in np.unique(threads).tolist():
+            mine = np.nonzero(threads == thread)[0]
+            known = self.far_rows(self.publish(np.array([thread]), self.now, tell=False), thread // self.width)
+            for other, row in known.items():
+                part = mine[clusters[mine] == other]
+                if len(part):
+                    result[part] = self.row_knows(row, other, agents[part], times[part], segment, "C")
         return result
 
     def row_knows(
@@ -356,4 +425,9 @@ class Clocks:
             columns[rest] = self.fixed + a.ordinal[k]
             owner[rest] = a.cluster[k]
         inside = columns < len(row)
-        return (row[np.where(inside, columns, 0)] >= times) & inside & (owner == cluster)
+        known = (row[np.where(inside, columns, 0)] >= times) & inside & (owner == cluster)
+        if self.logs and (owner != cluster).any():
+            for other, far in self.far_rows(row, cluster).items():
+                there = inside & (owner == other) & (columns < len(far))
+                known |= there & (far[np.where(there, columns, 0)] >= times)
+        return known

@@ -32,6 +32,8 @@ from .schedules import POLICIES, Decisions, explore
 from .tensor_maps import encode_tensor_map
 
 BATCH_THREADS = 16384
+JUDGED_THREADS = 65536
+"""Threads of blocks that may wait for each other and are judged together."""
 MULTIPROCESSORS = 132
 PORTABLE_CLUSTER = 8
 
@@ -132,6 +134,8 @@ def launch(
     data = _pack_params(code, chosen, params)
     store = memory if memory is not None else Memory()
     size = _batch(chosen, shape, batch_threads)
+    if races and _couples(chosen):
+        size = max(size, _whole_clusters(JUDGED_THREADS, shape))
 
     def once(decisions: Decisions | None) -> RunResult:
         rng = random.Random(seed or 0) if seed is not None or policy == "random" else None
@@ -260,9 +264,20 @@ def _batch(entry: Entry, shape: Shape, batch_threads: int) -> int:
     cluster = shape.cluster[0] * shape.cluster[1] * shape.cluster[2]
     threads = -(-shape.block[0] * shape.block[1] * shape.block[2] // 32) * 32
     blocks = max(1, batch_threads // threads)
-    if any(isinstance(item, Instr) and _couples_blocks(item.opcode) for item in entry.body):
+    if _couples(entry):
         blocks = max(blocks, MULTIPROCESSORS)
     return max(1, blocks // cluster) * cluster
+
+
+def _whole_clusters(threads: int, shape: Shape) -> int:
+    """How many blocks have `threads` threads in all."""
+    cluster = shape.cluster[0] * shape.cluster[1] * shape.cluster[2]
+    return max(1, threads // (shape.block[0] * shape.block[1] * shape.block[2]) // cluster) * cluster
+
+
+def _couples(entry: Entry) -> bool:
+    """Whether blocks may wait for each other."""
+    return any(isinstance(item, Instr) and _couples_blocks(item.opcode) for item in entry.body)
 
 
 def _couples_blocks(opcode: str) -> bool:

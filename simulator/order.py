@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .clocks import BULK_READ, BULK_WRITE, MBARRIER, WGMMA, Clocks
+from .clocks import BULK_READ, BULK_WRITE, MBARRIER, WGMMA, Clocks, joined
 from .copies import CopiesArrive
 from .findings import Findings
 from .selection import WARP, Selection
@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Threads = NDArray[np.intp]
-
-
-def joined(a: Array | None, b: Array) -> Array:
-    """The maximum of two rows, of which the shorter lacks columns that are 0."""
-    if a is None:
-        return b.copy()
-    if len(a) < len(b):
-        a, b = b, a
-    result = a.copy()
-    np.maximum(result[: len(b)], b, out=result[: len(b)])
-    return result
 
 
 class Phases:
@@ -50,6 +39,11 @@ class Order:
 
     def __init__(self, machine: Machine, clocks: Clocks, findings: Findings, strict: bool):
         self.machine, self.clocks, self.findings, self.strict = machine, clocks, findings, strict
+        self.synchronises = any(_synchronises(i.opcode) for s in machine.code.steps for i in s.instrs)
+        """Whether strong accesses may order anything in this program."""
+        self._fences: dict[int, tuple[int, bool]] = {}
+        self._pending: dict[int, list[dict[int, Array]]] = {}
+        self._variables: dict[int, dict[tuple[int, int], Array]] = {}
         self.phases: dict[int, Phases] = {}
         self._named: dict[tuple[int, int], Array] = {}
         self._cluster: dict[int, Array] = {}
@@ -69,8 +63,11 @@ class Order:
             if not space or space == "global":
                 clocks.fenced_global[threads] = time
             clocks.init_fenced[threads] = time
-        elif "mbarrier_init" in words or "proxy" not in words:
+        elif "mbarrier_init" in words:
             clocks.init_fenced[threads] = time
+        elif "proxy" not in words:
+            clocks.init_fenced[threads] = time
+            self._thread_fence(words, threads, time)
 
     def committed(self, kind: str, owners: Threads) -> None:
         clocks = self.clocks
@@ -100,6 +97,68 @@ class Order:
                 clocks.complete(name, owner, commits[-1 - newest])
             complete[owner] = commits[-1 - newest]
         return complete if kind == "wgmma" else {}
+
+    # Atomics and fences between threads (PTX ISA 9.0 §8.8, release and acquire patterns)
+
+    def _thread_fence(self, words: Sequence[str], threads: Threads, time: int) -> None:
+        """fence.acq_rel, fence.sc, membar: what a thread did before is released by its next strong write, and what its strong reads saw before is acquired
+        now."""
+        if not self.synchronises:
+            return
+        for thread in threads.tolist():
+            self._fences[thread] = (time, "cta" in words)
+            for rows in self._pending.pop(thread, []):
+                self._acquire(thread, rows)
+
+    def strong(self, kind: str, addresses: Array, threads: Threads) -> None:
+        """Strong accesses of global or shared memory, [threads] addresses, in the order of the threads. A variable keeps what was released by the writes that
+        make up its value: a store replaces it, an atomic operation adds to it."""
+        words = self.findings.instr().opcode.split(".")
+        near = "cta" in words
+        release = kind != "load" and ("release" in words or "acq_rel" in words)
+        acquire = kind != "store" and ("acquire" in words or "acq_rel" in words)
+        for address, thread in zip(addresses.tolist(), threads.tolist()):
+            held = self._variables.get(address)
+            if kind != "store" and held:
+                if acquire:
+                    self._acquire(thread, self._in_scope(held, thread, near))
+                else:
+                    self._pending.setdefault(thread, []).append(self._in_scope(held, thread, False))
+            if kind == "load":
+                continue
+            fence = self._fences.get(thread)
+            if release:
+                row, narrow = self.clocks.publish(np.array([thread]), self.clocks.tick()), near
+            elif fence is not None:
+                row, narrow = self.clocks.publish(np.array([thread]), fence[0]), fence[1]
+            else:
+                if kind == "store":
+                    self._variables.pop(address, None)
+                continue
+            entry = self._variables.setdefault(address, {}) if kind != "store" else {}
+            self._variables[address] = entry
+            cluster = thread // self.clocks.width
+            block = thread // self.machine.block_stride if narrow else -1
+            for other, far in {**self.clocks.far_rows(row, cluster), cluster: row}.items():
+                entry[other, block] = joined(entry.get((other, block)), far)
+
+    def _in_scope(self, held: dict[tuple[int, int], Array], thread: int, near: bool) -> dict[int, Array]:
+        """The rows, by cluster, that an access of a thread may acquire; `near`: it has the scope of its block."""
+        mine = thread // self.machine.block_stride
+        cluster = thread // self.clocks.width
+        rows: dict[int, Array] = {}
+        for (other, block), row in held.items():
+            if block in (-1, mine) and not (near and other != cluster):
+                rows[other] = joined(rows.get(other), row)
+        return rows
+
+    def _acquire(self, thread: int, rows: dict[int, Array]) -> None:
+        cluster = thread // self.clocks.width
+        if cluster in rows:
+            self.clocks.acquire(np.array([thread]), rows[cluster])
+        far = {other: row for other, row in rows.items() if other != cluster}
+        if far:
+            self.clocks.learn_far(thread, far)
 
     # Barriers
 
@@ -211,3 +270,10 @@ class Order:
                 row = phases.done[int(p)]
                 if row is not None:
                     self.clocks.acquire(threads[mine & (parity == p)], row)
+
+
+def _synchronises(opcode: str) -> bool:
+    words = opcode.split(".")
+    if words[0] in ("fence", "membar"):
+        return "proxy" not in words and "mbarrier_init" not in words
+    return words[0] in ("atom", "red", "ld", "st") and any(w in ("acquire", "release", "acq_rel") for w in words)

@@ -30,14 +30,14 @@ from numpy.typing import NDArray
 
 from ..dialects.ptx_program import Imm, Instr, Program
 from . import memory
-from .accesses import Accesses
-from .clocks import Clocks
+from .accesses import Accesses, is_strong
+from .clocks import Clocks, joined
 from .decode import TYPE_SIZE
 from .faults import ProgramError
 from .findings import Findings
 from .matrix_ops import WarpgroupMma
 from .observer import Observer
-from .order import Order, joined
+from .order import Order
 from .register_watch import RegisterWatch
 from .reports import BARRIER, BUDGET, BYTE_COUNT, Report
 from .selection import WARP
@@ -96,9 +96,11 @@ class Judge(Observer):
         shared = SharedShadow(len(machine.shared.data), granule, clocks, atomics)
         self.findings.start(machine, clocks, shared, self._everywhere)
         self.order = Order(machine, clocks, self.findings, self.strict)
-        self.accesses = Accesses(machine, clocks, self.findings, shared, self._everywhere, self._base, self.strict)
+        self.accesses = Accesses(machine, clocks, self.findings, shared, self._everywhere, self.order, self._base)
         self.registers = RegisterWatch(machine, self.findings.registers)
         self._exit_rows: dict[int, Array] = {}
+        ending = ("cp.async.bulk", "cp.reduce", "st.async", "setmaxnreg")
+        self._ends_matter = machine.cluster_size > 1 or any(i.opcode.startswith(ending) for i in instrs)
         self._budget: dict[int, dict[int, int]] = {}
         self._collective = [s.meaning.unit == WARP and not s.meaning.control for s in steps]
         if self.strict:
@@ -184,7 +186,7 @@ class Judge(Observer):
 
     def mbarrier_init(self, machine: Machine, flat: Array, threads: Threads) -> None:
         times = np.array([[self.findings.event()]])
-        self.accesses.shared_access("store", self.accesses.mbarrier_words(flat), times, threads, None)
+        self.accesses.shared_access("store", self.accesses.mbarrier_words(flat), times, threads, None, False)
         self.order.mbarrier_init(flat)
 
     def mbarrier_touch(self, machine: Machine, flat: Array, threads: Threads) -> None:
@@ -206,9 +208,9 @@ class Judge(Observer):
     # Ends
 
     def exit(self, machine: Machine, sel: Selection) -> None:
-        accesses, clocks = self.accesses, self.clocks
-        if not accesses.touched and machine.cluster_size == 1 and not self._budget:
+        if not self._ends_matter:
             return
+        accesses, clocks = self.accesses, self.clocks
         time = clocks.tick()
         blocks, counts = sel.blocks
         for block, count in zip(blocks.tolist(), counts.tolist()):
@@ -320,7 +322,7 @@ def _granules(instrs: Sequence[Instr]) -> tuple[int, int, bool]:
         generic = not any(w.startswith(("shared", "global", "param")) for w in words)
         if generic or any(w.startswith("shared") for w in words):
             shared = min(shared, size)
-            atomics = atomics or words[0] in ("atom", "red")
+            atomics = atomics or words[0] in ("atom", "red") or is_strong(instr.opcode)
         if generic or "global" in words:
             everywhere = min(everywhere, size)
     return shared, everywhere, atomics

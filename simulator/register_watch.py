@@ -183,10 +183,11 @@ class RegisterWatch:
         never = self.fence[warps] == 0
         if unfenced.any():
             row, column = np.nonzero(unfenced)
-            names = [self.names[1][both[k]] for k in np.unique(row)]
-            when = int(self.touched[both[row[0]], warps[column[0]]])
+            late_row = int(np.argmax(self.touched[both[row], warps[column]]))
+            names = [self.names[1][both[row[late_row]]]]
+            when = int(self.touched[both[row[late_row]], warps[column[late_row]]])
             at = self.touched_at.get(when)
-            self.tell("fence", threads, names, None if at is None else (at, 0))
+            self.tell("fence", threads, names, None if at is None else (at, self._row(at, names[0])))
         elif never.any():
             self.tell("fence", threads, [], None)
         late = self.written[a[:, None], groups] > self.done[groups]
@@ -198,6 +199,12 @@ class RegisterWatch:
         self.read[a[:, None], groups] = time
         self.latest[groups] = time
         self.where[time] = (position, 0)
+
+    def _row(self, position: int, name: str) -> int:
+        """The last instruction of a step that mentions a register."""
+        instrs = self.machine.code.steps[position].instrs
+        rows = [k for k, instr in enumerate(instrs) if any(name in part for part in reads_and_writes(instr))]
+        return rows[-1] if rows else 0
 
     def fenced(self, threads: NDArray[np.intp], time: int) -> None:
         self.fence[np.unique(threads // WARP)] = time

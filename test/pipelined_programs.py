@@ -65,8 +65,9 @@ class Program:
     rows: int = 72
     align: int = 2
 
-    def text(self, stages: int | None) -> str:
-        stated = f"attributes {{stages = {stages} : i64}}" if stages is not None else ""
+    def text(self, stages: int | None, attributes: str = "") -> str:
+        listed = ", ".join(filter(None, (f"stages = {stages} : i64" if stages is not None else "", attributes)))
+        stated = f"attributes {{{listed}}}" if listed else ""
         noalias = " {noalias}" if self.noalias else ""
         return f"""tile.kernel @{self.name}(%A: {BF16} [M, K] {{align = {self.align}}}, %B: {BF16} [K, N]{self.extra}, %C: {F32} [M, N]{noalias})
     dims(%M = M, %N = N, %K = K) grid({self.grid}) {stated} {{
@@ -164,6 +165,48 @@ CHAINED = Program(
     lambda rng, m, n, k: {"V": matrix(rng, k, n)},
 )
 """Two dots, the second's left operand computed from the first's result."""
+
+ROWS = "tensor<64xf32>"
+ATTENTION = Program(
+    "attention",
+    f"""  %low = tile.constant "-inf" : f32
+  %m0 = tile.full %low : f32 -> {ROWS}
+  %l0 = tile.full %f0 : f32 -> {ROWS}
+"""
+    + loop(
+        "%c = %zero, %mx = %m0, %l = %l0",
+        f"{ACC}, {ROWS}, {ROWS}",
+        load_b("%b", "%k", "%n") + load_b("%v", "%k", "%c0", "%V") + dot("%s", "%q", "%b", "%zero")
+        + f"""%rm = tile.reduce max %s axis 1 : {ACC} -> {ROWS}
+%new = arith.maximumf %mx, %rm : {ROWS}
+%e1 = tile.expand %new axis 1 : {ROWS} -> tensor<64x1xf32>
+%e2 = tile.broadcast %e1 : tensor<64x1xf32> -> {ACC}
+%x = arith.subf %s, %e2 : {ACC}
+%e = math.exp %x : {ACC}
+%change = arith.subf %mx, %new : {ROWS}
+%alpha = math.exp %change : {ROWS}
+%a1 = tile.expand %alpha axis 1 : {ROWS} -> tensor<64x1xf32>
+%a2 = tile.broadcast %a1 : tensor<64x1xf32> -> {ACC}
+%scaled = arith.mulf %c, %a2 : {ACC}
+%p = tile.cast %e : {ACC} -> tensor<64x16xbf16>
+"""
+        + dot("%d", "%p", "%v", "%scaled")
+        + f"""%sum = tile.reduce sum %e axis 1 : {ACC} -> {ROWS}
+%l1 = arith.mulf %l, %alpha : {ROWS}
+%l2 = arith.addf %l1, %sum : {ROWS}
+scf.yield %d, %new, %l2 : {ACC}, {ROWS}, {ROWS}
+""",
+        "%acc, %max, %total",
+    ).replace("  %acc, %max", "  " + load_a("%q", "%m", "%c0") + "  %acc, %max")
+    + f"""  %t1 = tile.expand %total axis 1 : {ROWS} -> tensor<64x1xf32>
+  %t2 = tile.broadcast %t1 : tensor<64x1xf32> -> {ACC}
+  %r = arith.divf %acc, %t2 : {ACC}
+"""
+    + store("%r"),
+    f", %V: {BF16} [K, N]",
+    lambda rng, m, n, k: {"V": matrix(rng, k, n)},
+)
+"""Two dots with a softmax between them; what the second adds to is scaled by what the first gave."""
 
 WRITTEN = Program(
     "written",
@@ -343,7 +386,7 @@ INNER_DOT = Program(
 PROGRAMS = {
     program.name: program
     for program in (
-        GEMM, SUM_OF_TWO, DUAL, RESCALED, CHAINED, WRITTEN, LAST, STORES, IN_PLACE, MOVING, DOUBLING, INDIRECT, NESTED, TRIANGLE, SIBLINGS,
+        GEMM, SUM_OF_TWO, DUAL, RESCALED, CHAINED, ATTENTION, WRITTEN, LAST, STORES, IN_PLACE, MOVING, DOUBLING, INDIRECT, NESTED, TRIANGLE, SIBLINGS,
         CONDITIONAL, INNER_DOT,
     )
 }

@@ -243,6 +243,7 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(driver, "device", lambda ordinal: driver.Device(ordinal, "Fake GPU", (8, 0), None))
     monkeypatch.setattr(driver, "current_device", lambda: driver.device(0))
     monkeypatch.setattr(driver, "activated", lambda gpu: contextlib.nullcontext())
+    monkeypatch.setattr(driver, "multiprocessors", lambda gpu: 4)
     monkeypatch.setattr(driver, "allocate", allocate)
     monkeypatch.setattr(driver, "free", lambda address: state.memory.pop(address) and None)
     for name in ("copy_to_device", "copy_to_host", "copy_on_device"):
