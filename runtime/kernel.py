@@ -362,8 +362,10 @@ class Kernel:
             self.contract.check_noalias(overlaps)
             variant = self._variant(facts_of(self.contract, views, shapes.dims, overlaps), target)
             variant.check_dims(shapes.dims)
-            many = SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
-            grid = variant.plan.physical_grid(shapes.grid, many)
+            grid = shapes.grid
+            if variant.plan.persistent:
+                many = SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
+                grid = variant.plan.physical_grid(grid, many)
             call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims))
         return call
 
