@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ..dialects.diagnostics import Location, TeselaError
 from ..dialects.dim_expr import DimExprError
@@ -74,8 +74,10 @@ class Program:
 class KernelFunction:
     """A kernel written in Python. `params` is its signature; `type_variables` the names that stand for element types."""
 
-    def __init__(self, function: FunctionType):
+    def __init__(self, function: FunctionType, amounts: Mapping[str, str] | None = None):
         self.function = function
+        self.amounts = dict(amounts or {})
+        """What it states that a launch amounts to, by 'flops' and 'nbytes'."""
         self.__name__ = self.name = function.__name__
         self.__qualname__ = function.__qualname__
         self.__module__ = function.__module__
@@ -273,7 +275,7 @@ class KernelFunction:
         from .trace import trace_kernel
 
         try:
-            return trace_kernel(self.source, self.params, bound)
+            return trace_kernel(self.source, self.params, bound, self.amounts)
         except TeselaError as error:
             # The error says where the user's program is wrong; how the tracer came there is of no use to them.
             raise error.with_traceback(None) from None
@@ -336,8 +338,22 @@ class InlineFunction:
         raise outside_kernel(self.__name__)
 
 
-def kernel(function: Callable[..., Any] | None = None) -> KernelFunction:
-    """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none."""
+@overload
+def kernel(function: Callable[..., Any], /) -> KernelFunction: ...
+
+
+@overload
+def kernel(*, flops: str = "", nbytes: str = "") -> Callable[[Callable[..., Any]], KernelFunction]: ...
+
+
+def kernel(function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "") -> Any:
+    """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none.
+
+    `flops`, `nbytes`: what a launch amounts to, as expressions of the dimensions, for `tesela.profile`: `@tesela.kernel(flops="2 * M * N * K")`.
+    """
+    amounts = {name: text for name, text in (("flops", flops), ("nbytes", nbytes)) if text}
+    if function is None and amounts:
+        return lambda function: KernelFunction(_plain(function, "kernel"), amounts)
     return KernelFunction(_plain(function, "kernel"))
 
 
