@@ -133,7 +133,7 @@ class RolesOp(IRDLOperation):
         for index, (name, warps, region) in enumerate(zip(self.role_names, self.role_warps, self.bodies)):
             stated = f", registers = {registers[index]}" if registers is not None else ""
             printer.print_string(f"{',' if index else ''} {name}(warps = {warps}{stated}) ")
-            printer.print_region(region, print_entry_block_args=False)
+            printer.print_region(region, print_entry_block_args=False, print_empty_block=False)
         printer.print_op_attributes(self.attributes, print_keyword=True)
 
     @classmethod

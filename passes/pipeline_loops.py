@@ -82,7 +82,7 @@ class PipelineLoops(Pass):
         for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
             loops = [found for op in kernel.walk() if isinstance(op, scf.ForOp) and (found := analyse(op, kernel)) is not None]
             choose_stages(kernel, loops, self.stages, target)
-            for loop in loops:
+            for loop in reversed(loops):  # inner ones first: an outer one may copy them
                 if loop.stages > 1:
                     _Pipeliner(loop, target).run()
                 _note_what_stays(loop, context.emitter)

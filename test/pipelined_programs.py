@@ -91,7 +91,7 @@ def order(which: str | int) -> Iterator[None]:
     import tesela.simulator
 
     launch = tesela.simulator.launch
-    options = {"seed": which} if isinstance(which, int) else {"completion": which}
+    options = {"seed": which} if isinstance(which, int) else {"policy": which}
     tesela.simulator.launch = lambda *args, **kwargs: launch(*args, **kwargs, **options)
     try:
         yield
@@ -340,6 +340,28 @@ TRIANGLE = Program(
 )
 """As nested, but the n-th tile of a block has n trips: none, one, two … (as many as there are)."""
 
+BOTH = Program(
+    "both",
+    """  %c48 = arith.constant 48 : index
+  %most = arith.minsi %K, %c48 : index
+"""
+    + loop(
+        "%c = %zero, %e = %zero",
+        f"{ACC}, {ACC}",
+        load_a("%a", "%m", "%k")
+        + f"%r = scf.for %j = %c0 to %most step %c16 iter_args(%x = %c) -> ({ACC}) {{\n"
+        + load_b("%b", "%j", "%n") + dot("%d", "%a", "%b", "%x") + f"scf.yield %d : {ACC}\n}}\n"
+        + load_b("%v", "%k", "%n", "%V") + f"%p = tile.cast %r : {ACC} -> tensor<64x16xbf16>\n"
+        + dot("%s", "%a", "%v", "%zero") + f"%q = arith.addf %s, %r : {ACC}\n%y = tile.cast %q : {ACC} -> tensor<64x16xbf16>\n"
+        + load_b("%w", "%k", "%n", "%V") + dot("%o", "%y", "%w", "%e") + f"scf.yield %r, %o : {ACC}, {ACC}\n",
+        "%acc, %other",
+    )
+    + f"  %t = arith.addf %acc, %other : {ACC}\n" + store("%t"),
+    f", %V: {BF16} [K, N]",
+    lambda rng, m, n, k: {"V": matrix(rng, k, n)},
+)
+"""Loads and dots in a loop and in a loop inside it; the inner one reads a tile that the outer one has loaded."""
+
 SIBLINGS = Program(
     "siblings",
     loop("%c = %zero", ACC, load_a("%a", "%m", "%k") + load_b("%b", "%k", "%n") + dot("%d", "%a", "%b", "%c") + f"scf.yield %d : {ACC}\n")
@@ -386,7 +408,7 @@ INNER_DOT = Program(
 PROGRAMS = {
     program.name: program
     for program in (
-        GEMM, SUM_OF_TWO, DUAL, RESCALED, CHAINED, ATTENTION, WRITTEN, LAST, STORES, IN_PLACE, MOVING, DOUBLING, INDIRECT, NESTED, TRIANGLE, SIBLINGS,
+        GEMM, SUM_OF_TWO, DUAL, RESCALED, CHAINED, ATTENTION, WRITTEN, LAST, STORES, IN_PLACE, MOVING, DOUBLING, INDIRECT, NESTED, TRIANGLE, BOTH, SIBLINGS,
         CONDITIONAL, INNER_DOT,
     )
 }

@@ -162,3 +162,26 @@ tile.kernel @k(%A: memref<?x?xbf16> [M, K]) grid(%m = M) {
     async.put %c, %A[%m, %m] : !async.channel<128x64xbf16>, memref<?x?xbf16>
   }
 }
+
+// -----
+
+tile.kernel @k(%f: f32) grid(%m = 1) {
+  // expected-error@+1 {{'async.token': the event must be none or here, found there}}
+  %t = async.token there : !async.token
+}
+
+// -----
+
+tile.kernel @k(%f: f32) grid(%m = 1) {
+  // expected-error@+1 {{async.ready takes a tile, found f32}}
+  %t = async.ready %f : f32
+}
+
+// -----
+
+tile.kernel @k(%f: f32, %h: bf16) grid(%m = 1) {
+  %c = async.channel depth 1 : !async.channel<64x64xbf16>
+  %b = async.get %c later 1 : !async.channel<64x64xbf16> -> !async.buffer<64x64xbf16>
+  // expected-error@+1 {{async.dot takes a lhs, a rhs buffer and an accumulator tile}}
+  %p, %t = async.dot %b, %b, %f : !async.buffer<64x64xbf16>, !async.buffer<64x64xbf16>, f32
+}
