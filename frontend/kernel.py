@@ -16,8 +16,9 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
@@ -166,6 +167,18 @@ class KernelFunction:
     def compile(self, target: str | None = None, *, pins: Mapping[str, int] | None = None, **values: Any) -> Kernel:
         """The compiled kernel for these compile-time values; the same object each time. `pins` as for `tesela.compile`."""
         return self.program(self.bind(values), target, tuple(sorted((pins or {}).items()))).kernel
+
+    def explain(self, target: str | None = None, **values: Any) -> str:
+        """What the compiler chose, value by value (`Kernel.explain`); compile-time values as for `trace`."""
+        return self.compile(target, **values).explain()
+
+    def export(self, folder: str | os.PathLike[str], target: str | None = None, *, archs: Sequence[str] = (), **values: Any) -> None:
+        """Write the kernel with these compile-time values to a folder, for `tesela.load_kernel` (`Kernel.export`)."""
+        self.compile(target, **values).export(folder, archs=archs)
+
+    def as_torch_op(self, name: str, **values: Any) -> Any:
+        """Register the kernel with these compile-time values as an operator of torch, "namespace::name"; gives the operator."""
+        return self.compile(**values).as_torch_op(name)
 
     def __call__(
         self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any

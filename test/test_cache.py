@@ -206,6 +206,29 @@ def test_a_killed_process_holds_no_lock(tmp_path):
     assert time.monotonic() - start_time < 10
 
 
+def write_forever(folder, ready):
+    cache = Cache(folder)
+    for number in range(1_000_000):
+        cache.store("code", digest(str(number % 50)), Entry("t", number, {"data": bytes(300_000)}))
+        if number == 3:
+            ready.set()
+
+
+def test_a_process_killed_while_it_writes_damages_nothing(tmp_path, caplog):
+    context = multiprocessing.get_context("fork")
+    for _ in range(5):
+        ready = context.Event()
+        process = context.Process(target=write_forever, args=(tmp_path, ready))
+        process.start()
+        assert ready.wait(30)
+        process.kill()
+        process.join(30)
+        cache = Cache(tmp_path)
+        entries = cache.entries()
+        assert entries and all(cache.load(entry.kind, entry.key) is not None for entry in entries)
+    assert "damaged" not in caplog.text
+
+
 def test_who_waits_too_long_goes_on(tmp_path, caplog):
     cache = Cache(tmp_path)
     with cache.lock("code", KEY), cache.lock("code", KEY, timeout=0.05):
