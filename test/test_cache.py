@@ -17,6 +17,7 @@ from cache_programs import CALL, HELPERS, SCALE, run, start, write_program
 
 import tesela
 from tesela.dialects.diagnostics import TeselaError
+from tesela.dialects.parsing import parse_module
 from tesela.runtime import cache as cache_module
 from tesela.runtime.cache import Cache, Entry, default_folder, digest, get_cache, read_entry, write_entry
 
@@ -376,6 +377,21 @@ def test_another_compiler_finds_nothing(folder, compiled, monkeypatch):
     monkeypatch.setattr("tesela.runtime.compile.compiler_fingerprint", lambda: "another")
     make(2.0)(x, device="sim")
     assert compiled() == 2
+
+
+def test_modules_in_memory_are_known_by_their_ir(folder, compiled):
+    for _ in range(2):
+        tesela.compile(parse_module(COPY)).variant()
+    tesela.compile(COPY, cached=False).variant()
+    assert compiled() == 2
+    assert [entry.kind for entry in get_cache().entries()] == ["variant"]
+
+
+def test_what_dumps_is_compiled_anew(folder, compiled, tmp_path, monkeypatch):
+    tesela.compile(COPY).variant()
+    monkeypatch.setenv("TESELA_DUMP", str(tmp_path / "dump"))
+    tesela.compile(COPY).variant()
+    assert compiled() == 2 and (tmp_path / "dump" / "copy.sm_90a.0.ptx").exists()
 
 
 def test_pins_and_facts_are_part_of_the_key(folder, compiled):

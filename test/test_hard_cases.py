@@ -108,11 +108,10 @@ def test_more_stages_than_fit(target, limit):
     (error,) = caught.value.diagnostics
     assert f"bytes of shared memory, a block of {target} can have {limit}" in error.message
     fit = int(re.fullmatch(r"at most (\d+) stages fit", error.hint)[1])
-    assert [note.message.split(" = ")[0] for note in error.notes] == [
-        f"%{name}_channel: 128x64xbf16, 16384 bytes × 9 stages" for name in "ab"
-    ]
     lines = (EXAMPLES / "gemm.mlir").read_text().splitlines()
-    assert [lines[note.location.line - 1].strip()[:15] for note in error.notes] == ["%a = tile.load ", "%b = tile.load "]
+    rings = {note.message.split(" = ")[0]: lines[note.location.line - 1].strip() for note in error.notes}
+    for name in "ab":
+        assert rings[f"%{name}_channel: 128x64xbf16, 16384 bytes × 9 stages"].startswith(f"%{name} = tile.load")
     fitting = tesela.compile(EXAMPLES / "gemm.mlir", target, pins={"stages": fit})
     np.testing.assert_array_equal(fitting(a, a, device="sim"), np.full((128, 128), 64))
     assert fitting.last.plan.shared_bytes <= limit
