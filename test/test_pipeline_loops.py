@@ -203,6 +203,35 @@ def test_as_many_stages_as_shared_memory_holds():
     assert depths(compiled.ir("schedule", facts=usual_facts(compiled.contract))) == [2, 2]
 
 
+SCORES = """tile.kernel @scores(%Q: memref<?x?xbf16, strided<[?, 1]>> [M, D] {align = 16}, %K: memref<?x?xbf16, strided<[?, 1]>> [N, D] {align = 16},
+                  %C: memref<?x?xf32, strided<[?, 1]>> [M, ROWS] {noalias})
+    dims(%M = M, %N = N) grid(%g = 1) attributes {warp_specialize = false} {
+  %c0 = arith.constant 0 : index
+  %c128 = arith.constant 128 : index
+  %rows = arith.constant ROWS : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> tensor<128xROWSxf32>
+  scf.for %m = %c0 to %M step %c128 {
+    %q = tile.load %Q[%m, %c0] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<128x256xbf16>
+    %acc = scf.for %n = %c0 to %N step %rows iter_args(%c = %zero) -> (tensor<128xROWSxf32>) {
+      %k = tile.load %K[%n, %c0] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<ROWSx256xbf16>
+      %t = tile.transpose %k [1, 0] : tensor<ROWSx256xbf16> -> tensor<256xROWSxbf16>
+      %s = tile.dot %q, %t, %zero : tensor<128x256xbf16>, tensor<256xROWSxbf16> -> tensor<128xROWSxf32>
+      %d = arith.addf %c, %s : tensor<128xROWSxf32>
+      scf.yield %d : tensor<128xROWSxf32>
+    }
+    tile.store %acc, %C[%m, %c0] : tensor<128xROWSxf32>, memref<?x?xf32, strided<[?, 1]>>
+  }
+}"""
+
+
+@pytest.mark.parametrize(("rows", "wanted"), [(64, [2, 3]), (96, [2, 2]), (128, [1, 2])])
+def test_an_outer_loop_gives_up_its_stage_before_the_inner_one_waits(rows, wanted):
+    """A tile of Q takes 64 KiB, one of K half a KiB a row."""
+    compiled = compile(SCORES.replace("ROWS", str(rows)), "sm_90a")
+    assert depths(compiled.ir("schedule", facts=usual_facts(compiled.contract))) == wanted
+
+
 def test_too_many_stages_name_every_buffer_and_what_fits():
     compiled = compile(LARGE.replace("STATED", "attributes {stages = 4 : i64}"), "sm_90a")
     with pytest.raises(TeselaError) as caught:
