@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .dialects.diagnostics import TeselaError as TeselaError
+    from .frontend.autotune import *  # noqa: F403
     from .frontend.kernel import *  # noqa: F403
     from .frontend.types import *  # noqa: F403
     from .frontend.words import *  # noqa: F403
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from .runtime.export import load as load_kernel
     from .runtime.kernel import Kernel as Kernel
     from .runtime.parallel import compile_all as compile_all
+    from .runtime.profile import profile as profile
 
 __version__ = "0.1.0"
 
-_LANGUAGE = (".frontend.kernel", ".frontend.types", ".frontend.words")
+_LANGUAGE = (".frontend.autotune", ".frontend.kernel", ".frontend.types", ".frontend.words")
 """Modules all of whose `__all__` is public."""
 _OTHERS = {
     "ArraySpec": ".runtime.arrays:ArraySpec",
@@ -32,6 +34,7 @@ _OTHERS = {
     "compile": ".runtime.compile:compile",
     "compile_all": ".runtime.parallel:compile_all",
     "load_kernel": ".runtime.export:load",
+    "profile": ".runtime.profile:profile",
 }
 """Other public names, and the module and the name in it that each is."""
 

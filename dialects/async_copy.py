@@ -18,6 +18,8 @@ the token of no operation, for the trip before the first: a release after it rel
     %d = async.await %p : !async.pending<tensor<128x128xf32>>
     async.release %ca after %read : !async.channel<128x64xbf16>
 
+Warps of a block may do different parts of this, as *roles*: async_roles.py. Results leave through buffers, too: async_store.py.
+
 Synchronisation is derived from these: barriers, phases, byte counts and fences appear only below this level. A buffer type is our own, not a
 memref: xDSL wants an affine map from a memref's layout and a swizzle has none.
 """
@@ -36,10 +38,9 @@ from xdsl.dialects.builtin import (
     TensorType,
     i64,
 )
-from xdsl.ir import Attribute, Dialect, ParametrizedAttribute, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
-    irdl_attr_definition,
     irdl_op_definition,
     operand_def,
     opt_operand_def,
@@ -49,93 +50,26 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.parser import AttrParser, Parser
+from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from .async_roles import RolesOp, role_of
+from .async_store import StoreOp
+from .async_types import BufferType, ChannelType, PendingType, TokenType
 from .tile import element_type, shape_of
-
-
-def _parse_tile(parser: AttrParser) -> TensorType:
-    with parser.in_angle_brackets():
-        shape, element = parser.parse_ranked_shape()
-        encoding: Attribute = NoneAttr()
-        if parser.parse_optional_punctuation(",") is not None:
-            encoding = parser.parse_attribute()
-        return TensorType(element, shape, encoding)
-
-
-def _print_tile(printer: Printer, tile: TensorType) -> None:
-    with printer.in_angle_brackets():
-        printer.print_dimension_list(tile.get_shape())
-        printer.print_string("x")
-        printer.print_attribute(tile.element_type)
-        if tile.encoding != NoneAttr():
-            printer.print_string(", ")
-            printer.print_attribute(tile.encoding)
-
-
-class _TileType(ParametrizedAttribute, TypeAttribute):
-    """What buffers and channels have in common: extents, an element type, and a shared layout once it is known."""
-
-    tile: TensorType
-
-    @classmethod
-    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        return [_parse_tile(parser)]
-
-    def print_parameters(self, printer: Printer) -> None:
-        _print_tile(printer, self.tile)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.tile.get_shape()
-
-    @property
-    def element(self) -> Attribute:
-        return self.tile.element_type
-
-    @property
-    def layout(self) -> Attribute:
-        """The shared layout attribute, or NoneAttr before `infer-layouts`."""
-        return self.tile.encoding
-
-
-@irdl_attr_definition
-class BufferType(_TileType):
-    """`!async.buffer<128x64xbf16>`: a tile in shared memory; `!async.buffer<128x64xbf16, #layout.shared<…>>` where it lies there."""
-
-    name = "async.buffer"
-    tile: TensorType
-
-
-@irdl_attr_definition
-class ChannelType(_TileType):
-    """`!async.channel<128x64xbf16>`: a ring of such buffers."""
-
-    name = "async.channel"
-    tile: TensorType
-
-
-@irdl_attr_definition
-class PendingType(ParametrizedAttribute, TypeAttribute):
-    """`!async.pending<tensor<128x128xf32>>`: a register tile that an asynchronous dot is still writing."""
-
-    name = "async.pending"
-    tile: TensorType
-
-
-@irdl_attr_definition
-class TokenType(ParametrizedAttribute, TypeAttribute):
-    """`!async.token`: the event that an asynchronous operation has read its buffers."""
-
-    name = "async.token"
 
 
 def pending_tile(kind: Attribute) -> TensorType:
     """The tile of a tensor type, or of the pending tile's."""
     return kind.tile if isinstance(kind, PendingType) else kind
+
+
+def _role_name(op: Operation) -> str:
+    """The name of the role that an op is in; empty if in none."""
+    found = role_of(op)
+    return found[0].role_names[found[1]] if found is not None else ""
 
 
 @irdl_op_definition
@@ -154,11 +88,27 @@ class ChannelOp(IRDLOperation):
     def make(tile: TensorType, depth: int = 1) -> ChannelOp:
         return ChannelOp.create(result_types=[ChannelType(tile)], properties={"depth": IntegerAttr(depth, i64)})
 
+    def fills(self) -> list[PutOp | WriteOp]:
+        """What fills its slots."""
+        return [use.operation for use in self.res.uses if isinstance(use.operation, PutOp | WriteOp)]
+
+    def takers(self) -> list[GetOp | ReleaseOp]:
+        """What takes slots and gives them back."""
+        return [use.operation for use in self.res.uses if isinstance(use.operation, GetOp | ReleaseOp)]
+
+    def joins_roles(self) -> bool:
+        """Whether one role fills it and another takes what it holds."""
+        sides = {_role_name(op) for op in (*self.fills(), *self.takers())}
+        return len(sides) > 1
+
     def verify_(self) -> None:
         if self.depth.value.data < 1:
             raise VerifyException(f"a channel has at least one buffer, found depth {self.depth.value.data}")
         if any(extent < 1 for extent in self.res.type.tile.get_shape()):
             raise VerifyException("the buffers' extents must be known and positive")
+        for what, side in (("filled", self.fills()), ("emptied", self.takers())):
+            if len(names := {_role_name(op) for op in side}) > 1:
+                raise VerifyException(f"the channel is {what} by several roles, {' and '.join(sorted(names))}: their order is not determined")
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" depth {self.depth.value.data}")
@@ -602,6 +552,6 @@ class TokenOp(IRDLOperation):
 
 Async = Dialect(
     "async",
-    [ChannelOp, PutOp, WriteOp, GetOp, ReleaseOp, TransposeOp, ReadOp, DotOp, AwaitOp, ReadyOp, TokenOp],
+    [ChannelOp, PutOp, WriteOp, GetOp, ReleaseOp, TransposeOp, ReadOp, DotOp, AwaitOp, ReadyOp, TokenOp, StoreOp, RolesOp],
     [BufferType, ChannelType, PendingType, TokenType],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 
@@ -80,7 +81,8 @@ class Requirement:
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
     """The whole contract of one compiled kernel. `grid`: one dimension expression per logical grid coordinate, fastest
-    first (up to 3); the physical grid is the same unless the kernel is persistent. `shared_bytes`: dynamic shared memory.
+    first (up to 3); the physical grid is the same unless the kernel is `persistent`: then any number of blocks up to that of the logical
+    grid does, one for each multiprocessor, and each walks its share. `shared_bytes`: dynamic shared memory.
     `dims`: the symbolic dimensions' names in order. `notes`: what a reader should know (slow paths taken and why)."""
 
     name: str
@@ -94,6 +96,11 @@ class LaunchPlan:
     cluster: tuple[int, int, int] = (1, 1, 1)
     requirements: tuple[Requirement, ...] = ()
     notes: tuple[str, ...] = ()
+    persistent: bool = False
+
+    def physical_grid(self, logical: tuple[int, int, int], multiprocessors: int) -> tuple[int, int, int]:
+        """The blocks to launch for a logical grid on a device with so many multiprocessors."""
+        return (min(multiprocessors, prod(logical)), 1, 1) if self.persistent else logical
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists, strings and integers; `from_json` restores an equal plan."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from math import prod
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Data, Dialect, SSAValue
@@ -69,6 +70,16 @@ def _layout_body(parser: AttrParser) -> Iterator[None]:
             parser.raise_error(str(error), start, parser.pos)
 
 
+MAX_EXTENT = 2**24
+"""What the numbers of a layout may multiply to. A tile has at most 2²⁰ elements and a block 2¹⁰ threads; what lies far above is a slip of the pen, and checks
+that look at every element would take for ever."""
+
+
+def _check_extent(what: str, extent: int) -> None:
+    if extent > MAX_EXTENT:
+        raise LayoutError(f"the layout is larger than any tile can be: {what} {extent}, at most {MAX_EXTENT} are allowed")
+
+
 @irdl_attr_definition
 class TVLayoutAttr(Data[TVLayout]):
     """`#layout.tv<thread [...], value [...]>`: the thread-value layout of a register tile, in normal form."""
@@ -89,7 +100,11 @@ class TVLayoutAttr(Data[TVLayout]):
         with _layout_body(parser):
             thread = _parse_modes(parser, "thread")
             parser.parse_punctuation(",")
-            return TVLayout(thread, _parse_modes(parser, "value"))
+            layout = TVLayout(thread, _parse_modes(parser, "value"))
+            _check_extent("its elements are", prod(layout.shape()))
+            _check_extent("its threads are", layout.num_threads)
+            _check_extent("the values of a thread are", layout.num_values)
+            return layout
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f"<{self.data}>")
@@ -132,7 +147,10 @@ class SharedLayoutAttr(Data[SharedLayout]):
                 else:
                     modes.append(tuple(digits))
                     more = parser.parse_optional_punctuation(",") is not None
-            return SharedLayout(tuple(modes), swizzle)
+            layout = SharedLayout(tuple(modes), swizzle)
+            _check_extent("its elements are", prod(layout.shape()))
+            _check_extent("the places of its buffer are", layout.size())
+            return layout
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f"<{self.data}>")

@@ -4,7 +4,7 @@ xDSL words its constraints for its developers ("Unexpected attribute f32"). `exp
 kernels lead to into the house's style, and leaves others as they are, without their line breaks.
 
 >>> explain("Unexpected attribute f32", "arith.addi")
-("'arith.addi' does not take f32 here", None)
+("'arith.addi' does not take f32 here", 'write arith.addf')
 >>> explain("tensor<8xi32> should be of base attribute integer_type", "arith.sitofp")
 ("'arith.sitofp': an integer type is required, found tensor<8xi32>", 'tiles are cast with tile.cast')
 >>> explain("operand 'array' at position 0 does not verify:\\nf32 should be of base attribute memref", "tile.load")
@@ -24,6 +24,11 @@ _TILE_OPERATIONS = {
 }
 TILE_HINTS: dict[str, str] = {f"arith.{op}": hint for hint, ops in _TILE_OPERATIONS.items() for op in ops}
 """What to write instead of an arith operation that takes no tensors in xDSL."""
+
+_COUNTERPARTS = {
+    f"arith.{name}{one}": f"arith.{name}{other}" for name in ("add", "sub", "mul") for one, other in ("if", "fi")
+} | {"arith.divsi": "arith.divf", "arith.divui": "arith.divf", "arith.divf": "arith.divsi"}
+"""What does on floats what an operation does on integers, and the other way round."""
 
 _PARSER_MESSAGES = {
     "Could not parse entire input!": "expected an operation",
@@ -51,6 +56,8 @@ def explain(message: str, op_name: str | None = None) -> tuple[str, str | None]:
     if op_name is None:
         return _lower_first(said), None
     joined = f"'{op_name}' {said}" if said.startswith("does not") else f"'{op_name}': {said}"
+    if said.startswith("does not take") and op_name in _COUNTERPARTS:
+        return joined, f"write {_COUNTERPARTS[op_name]}"
     return joined, TILE_HINTS.get(op_name) if said != flat and "tensor<" in flat else None
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from io import StringIO
@@ -29,10 +30,12 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, BlockArgument, Dialect, Operation, SSAValue, TypeAttribute
 from xdsl.parser import AttrParser, Parser, UnresolvedOperand
+from xdsl.parser.core import ForwardDeclaredValue
+from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
-from xdsl.utils.lexer import Span
-from xdsl.utils.mlir_lexer import MLIRTokenKind
+from xdsl.utils.lexer import Input, Span
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
 
 from . import DIALECTS
 from .diagnostics import Diagnostic, Location, TeselaError, source_text
@@ -105,6 +108,18 @@ class _DenseElement(AttrParser._TensorLiteralElement):
         return super().to_type(parser, type)
 
 
+class _Lexer(MLIRLexer):
+    """xDSL's lexer, but that a string without its closing quote is noticed at once: xDSL's pattern tries every way to cut the rest of the line into
+    pieces, 2ⁿ for n characters. And only the digits 0 to 9 begin a number."""
+
+    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
+
+    def _lex_number(self, start_pos: int) -> MLIRToken:
+        if not (digit := self.input.at(start_pos) or "").isascii():
+            raise ParseError(Span(start_pos, start_pos + 1, self.input), f"Unexpected character: {digit}")
+        return super()._lex_number(start_pos)
+
+
 class _LocatingParser(Parser):
     """xDSL's parser, with a file position for everything it builds and everything it rejects."""
 
@@ -114,11 +129,13 @@ class _LocatingParser(Parser):
         self._filename = StringAttr(filename)
         self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
         self._first_uses: dict[str, Span[str]] = {}
+        self._placeholders: dict[SSAValue, Span[str]] = {}
         self._definitions: dict[str, Span[str]] = {}
         self._argument_locations: dict[int, LocationAttr] = {}
         self._consumed: Span[str] | None = None
         self._op_names: list[str] = []
-        super().__init__(context, text, filename)
+        super().__init__(context, "", filename)
+        self._parser_state = ParserState(_Lexer(Input(text, filename)))
 
     def location_attr(self, position: int) -> FileLineColLoc:
         """The location attribute of an offset into the text."""
@@ -159,6 +176,7 @@ class _LocatingParser(Parser):
             failure.op_name = self._op_names[depth] if len(self._op_names) > depth else None
             raise failure from None
         del self._op_names[depth:]
+        self._check_placeholders(op)
         # An explicit `loc(unknown)` is an equal attribute but not this object, and stays as written.
         if op.location is UNKNOWN_LOC:
             op.location = self.location_attr(start.start)
@@ -202,7 +220,25 @@ class _LocatingParser(Parser):
     def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> SSAValue[Any]:
         if operand.operand_name not in self.ssa_values:
             self._first_uses.setdefault(operand.operand_name, operand.span)
-        return super().resolve_operand(operand, type)
+        value = super().resolve_operand(operand, type)
+        if isinstance(value, ForwardDeclaredValue):
+            self._placeholders.setdefault(value, operand.span)
+        return value
+
+    def _check_placeholders(self, op: Operation) -> None:
+        """Reject an operand that stands for a value defined in a region of the operation itself, as in `scf.for %i = %a to %b step %i`: xDSL has
+        put the definition in its place before there was an operation to put it into."""
+        for operand in op.operands:
+            if not isinstance(operand, ForwardDeclaredValue):
+                continue
+            use = self._placeholders[operand]
+            if operand in self.forward_ssa_references.get(use.text[1:], {}).values():
+                continue  # the definition may still come
+            error = MultipleSpansParseError(use, f"use of undefined value {use.text}", "", [])
+            if definition := self._definitions.get(use.text[1:]):
+                note = f"{use.text} is defined here, in a region that cannot be seen from the use"
+                error.refs.append((definition, note))
+            raise error
 
     def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Span[str]) -> None:
         self._definitions[name] = span

@@ -55,7 +55,7 @@ from xdsl.traits import (
 from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
-from .tile_kernel import KernelOp, ReturnOp
+from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
 from .tile_types import (
     ELEMENT_TYPES,
@@ -74,6 +74,8 @@ from .tile_types import (
 )
 
 __all__ = [
+    "BlockCountOp",
+    "BlockIndexOp",
     "BroadcastOp",
     "CastOp",
     "CmpOp",
@@ -84,6 +86,7 @@ __all__ = [
     "ELEMENT_TYPES",
     "ExpandOp",
     "FullOp",
+    "GridExtentOp",
     "IotaOp",
     "KernelOp",
     "LoadOp",
@@ -102,6 +105,7 @@ __all__ = [
     "element_type",
     "shape_of",
     "tensor_like",
+    "walks_its_grid",
 ]
 
 
@@ -646,6 +650,9 @@ Tile = Dialect(
     [
         KernelOp,
         ReturnOp,
+        BlockIndexOp,
+        BlockCountOp,
+        GridExtentOp,
         LoadOp,
         StoreOp,
         DotOp,

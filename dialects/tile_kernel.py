@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import (
+    I64,
     ArrayAttr,
     DictionaryAttr,
     IndexType,
@@ -20,13 +21,14 @@ from xdsl.dialects.builtin import (
     SymbolNameConstraint,
     UnitAttr,
 )
-from xdsl.ir import Attribute, Region, SSAValue
+from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
     opt_prop_def,
     prop_def,
     region_def,
+    result_def,
     traits_def,
 )
 from xdsl.parser import Parser
@@ -35,6 +37,7 @@ from xdsl.traits import (
     IsolatedFromAbove,
     IsTerminator,
     NoTerminator,
+    Pure,
     SymbolOpInterface,
 )
 from xdsl.utils.exceptions import VerifyException
@@ -42,10 +45,12 @@ from xdsl.utils.exceptions import VerifyException
 from .diagnostics import Emitter
 from .dim_expr import DimExpr, DimExprError
 from .tile_types import (
+    TOO_LARGE_HINT,
     DimExprAttr,
     check_element,
     int_attr,
     shape_of,
+    too_large,
 )
 
 
@@ -244,6 +249,8 @@ class KernelOp(IRDLOperation):
                     emitter.error(
                         op, f"'{op.name}': the extents of a tile are known and positive, found {result.type}", hint
                     )
+                elif reason := too_large(shape_of(result.type)):
+                    emitter.error(op, f"'{op.name}': {reason}", TOO_LARGE_HINT)
         emitter.raise_if_errors()
 
     def print(self, printer: Printer) -> None:
@@ -365,3 +372,75 @@ class ReturnOp(IRDLOperation):
     name = "tile.return"
     traits = traits_def(IsTerminator())
     assembly_format = "attr-dict"
+
+
+class _LaunchOp(IRDLOperation):
+    """What the ops of a kernel that walks its logical grid itself have in common."""
+
+    def verify_(self) -> None:
+        if any(argument.uses for argument in kernel_of(self).grid_args):
+            raise VerifyException("a kernel that asks which of the launched blocks it is walks its grid itself and has no grid coordinates")
+
+
+@irdl_op_definition
+class BlockIndexOp(_LaunchOp):
+    """`tile.block_index : index`: which of the launched blocks this is, from 0. A kernel that asks is launched with any number of blocks up to
+    that of its logical grid, and each does its share of it."""
+
+    name = "tile.block_index"
+    res = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($res)"
+
+    @staticmethod
+    def make() -> BlockIndexOp:
+        return BlockIndexOp.create(result_types=[IndexType()])
+
+
+@irdl_op_definition
+class BlockCountOp(_LaunchOp):
+    """`tile.block_count : index`: how many blocks are launched."""
+
+    name = "tile.block_count"
+    res = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($res)"
+
+    @staticmethod
+    def make() -> BlockCountOp:
+        return BlockCountOp.create(result_types=[IndexType()])
+
+
+@irdl_op_definition
+class GridExtentOp(IRDLOperation):
+    """`tile.grid_extent 1 : index`: how many coordinates the kernel's logical grid has along an axis."""
+
+    name = "tile.grid_extent"
+    axis = prop_def(IntegerAttr[I64])
+    res = result_def(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "$axis attr-dict `:` type($res)"
+
+    @staticmethod
+    def make(axis: int) -> GridExtentOp:
+        return GridExtentOp.create(result_types=[IndexType()], properties={"axis": int_attr(axis)})
+
+    def verify_(self) -> None:
+        axes = len(kernel_of(self).grid.data)
+        if not 0 <= self.axis.value.data < axes:
+            raise VerifyException(f"the grid has {axes} axes, found axis {self.axis.value.data}")
+
+
+def kernel_of(op: Operation) -> KernelOp:
+    """The kernel round an op. Raises VerifyException if there is none."""
+    parent: Operation | None = op
+    while parent is not None and not isinstance(parent, KernelOp):
+        parent = parent.parent_op()
+    if parent is None:
+        raise VerifyException("stands in a kernel only")
+    return parent
+
+
+def walks_its_grid(kernel: KernelOp) -> bool:
+    """Whether the kernel is launched with fewer blocks than its logical grid has, each of which does several (or one)."""
+    return any(isinstance(op, BlockIndexOp) for op in kernel.walk())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
@@ -37,6 +38,18 @@ ELEMENT_TYPES = (
     IntegerType,
     IndexType,
 )
+
+MAX_TILE_ELEMENTS = 2**20
+"""More than a block's registers hold of any element type (64 Ki of 32 bits on every target, CUDA C++ Programming Guide, "Technical Specifications per
+Compute Capability"): larger tiles would only spill, and take long to compile."""
+
+TOO_LARGE_HINT = "a block holds its tiles in registers, 256 KiB in all: take a smaller tile, in a loop"
+
+
+def too_large(shape: Sequence[int]) -> str | None:
+    """Why a tile cannot have this shape, if it has too many elements."""
+    count = prod(shape)
+    return f"a tile has at most {MAX_TILE_ELEMENTS} elements, found {count}" if count > MAX_TILE_ELEMENTS else None
 
 
 def element_type(kind: Attribute) -> Attribute:

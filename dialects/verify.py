@@ -7,7 +7,7 @@ before its definition. `verify_module` runs each operation's own verifier separa
 - *dominance*: a value is defined on every path before it is used, in the region of the use or one round it, with no
   operation that is isolated from above in between;
 - *constants*: `dense<...>` holds finite numbers only, since xDSL prints others in a form that reads back as different
-  numbers (minus infinity as 4.28e9).
+  numbers (minus infinity as 4.28e9); constants of type index fit 64 bits, signed.
 
 Dominance within a region follows Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001). The check is
 one walk down the dominator tree that keeps the set of visible values, so that the cost per operand is one set look-up.
@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from xdsl.dialects.builtin import AnyFloat, DenseIntOrFPElementsAttr, ModuleOp
+from xdsl.dialects.builtin import AnyFloat, DenseIntOrFPElementsAttr, IndexType, IntegerAttr, ModuleOp
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.traits import IsolatedFromAbove, IsTerminator, NoTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
@@ -71,6 +71,10 @@ def _verify_structure(op: Operation, emitter: Emitter) -> None:
 
 def _verify_constants(op: Operation, emitter: Emitter) -> None:
     for name, attribute in (*op.properties.items(), *op.attributes.items()):
+        if isinstance(attribute, IntegerAttr) and isinstance(attribute.type, IndexType):
+            if not -(2**63) <= (value := attribute.value.data) < 2**63:
+                emitter.error(op, f"'{op.name}': an index has 64 bits and a sign, which {value} does not fit")
+            continue
         if not isinstance(attribute, DenseIntOrFPElementsAttr) or not isinstance(
             attribute.get_element_type(), AnyFloat
         ):

@@ -24,6 +24,7 @@ from ..dialects import tile
 from ..dialects.diagnostics import Diagnostic, TeselaError
 from ..dialects.dim_expr import DimExpr
 from ..dialects.tile import Predicate
+from ..dialects.tile_types import TOO_LARGE_HINT, too_large
 from .source import SourceFunction
 from .types import Dim, DType, bf16, combine, f16, f32, f64, i1, i64, index
 from .values import ATTRIBUTES, Value, describe, is_number, type_text
@@ -147,7 +148,9 @@ class Builder:
         return op
 
     def emit(self, op: Operation, dtype: DType, shape: tuple[int, ...] = (), weak: bool = False, nonneg: bool = False) -> Value:
-        """Append an operation of one result, and give the result."""
+        """Append an operation of one result, and give the result. Raises TeselaError for a tile of too many elements."""
+        if reason := too_large(shape):
+            raise self.error(reason, TOO_LARGE_HINT)
         return Value(self.add(op).results[0], dtype, shape, weak, nonneg)
 
     def constant(self, number: Any, dtype: DType) -> Value:

@@ -16,12 +16,13 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ..dialects.diagnostics import Location, TeselaError
 from ..dialects.dim_expr import DimExprError
@@ -74,8 +75,10 @@ class Program:
 class KernelFunction:
     """A kernel written in Python. `params` is its signature; `type_variables` the names that stand for element types."""
 
-    def __init__(self, function: FunctionType):
+    def __init__(self, function: FunctionType, amounts: Mapping[str, str] | None = None):
         self.function = function
+        self.amounts = dict(amounts or {})
+        """What it states that a launch amounts to, by 'flops' and 'nbytes'."""
         self.__name__ = self.name = function.__name__
         self.__qualname__ = function.__qualname__
         self.__module__ = function.__module__
@@ -163,7 +166,19 @@ class KernelFunction:
 
     def compile(self, target: str | None = None, *, pins: Mapping[str, int] | None = None, **values: Any) -> Kernel:
         """The compiled kernel for these compile-time values; the same object each time. `pins` as for `tesela.compile`."""
-        return self._program(self.bind(values), target, tuple(sorted((pins or {}).items()))).kernel
+        return self.program(self.bind(values), target, tuple(sorted((pins or {}).items()))).kernel
+
+    def explain(self, target: str | None = None, **values: Any) -> str:
+        """What the compiler chose, value by value (`Kernel.explain`); compile-time values as for `trace`."""
+        return self.compile(target, **values).explain()
+
+    def export(self, folder: str | os.PathLike[str], target: str | None = None, *, archs: Sequence[str] = (), **values: Any) -> None:
+        """Write the kernel with these compile-time values to a folder, for `tesela.load_kernel` (`Kernel.export`)."""
+        self.compile(target, **values).export(folder, archs=archs)
+
+    def as_torch_op(self, name: str, **values: Any) -> Any:
+        """Register the kernel with these compile-time values as an operator of torch, "namespace::name"; gives the operator."""
+        return self.compile(**values).as_torch_op(name)
 
     def __call__(
         self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any
@@ -179,11 +194,11 @@ class KernelFunction:
             try:
                 types = tuple([args[i].dtype for i in self._typed if i < len(args)])
             except AttributeError:  # an array that only its interface describes; `view` knows them all
-                return self._program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
+                return self.program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
         if plain and (found := self._plain.get(types)) is not None and found.is_current():
             return found.kernel(*args, device=device, stream=stream)
-        args, kwargs, values = self._split(args, kwargs)
-        program = self._program(self.bind(values), target)
+        args, kwargs, values = self.split(args, kwargs)
+        program = self.program(self.bind(values), target)
         if plain:
             self._plain[types] = program
         return program.kernel(*args, device=device, stream=stream, **kwargs)
@@ -193,11 +208,11 @@ class KernelFunction:
     ) -> Variant:
         """Compile what a call on such arguments needs, and load it on the GPU; arrays may be stated as shapes or as `tesela.ArraySpec`s, with their
         element types where the kernel leaves them open, and scalars left out. Compile-time parameters as in a call."""
-        args, kwargs, values = self._split(args, kwargs)
-        program = self._program(self.bind(values), target, tuple(sorted((pins or {}).items())))
+        args, kwargs, values = self.split(args, kwargs)
+        program = self.program(self.bind(values), target, tuple(sorted((pins or {}).items())))
         return program.kernel.warmup(*args, device=device, **kwargs)
 
-    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
         """The arguments of a call as those of the launch, by position and by name, and the compile-time values."""
         values: dict[str, Any] = {}
         if self.constants:
@@ -254,7 +269,8 @@ class KernelFunction:
         """The program for these compile-time values, as `tesela.compile` takes it."""
         return Reading(self, self.bind(values)).opened()
 
-    def _program(self, bound: dict[str, Any], target: str | None, pins: tuple[tuple[str, int], ...] = ()) -> Program:
+    def program(self, bound: dict[str, Any], target: str | None, pins: tuple[tuple[str, int], ...] = ()) -> Program:
+        """The program for these compile-time values, as `bind` gives them; compiled again where what it was made from has changed."""
         key = (target, pins, *map(_key, bound.values()))
         found = self._programs.get(key)
         if found is not None and found.is_current():
@@ -272,7 +288,7 @@ class KernelFunction:
         from .trace import trace_kernel
 
         try:
-            return trace_kernel(self.source, self.params, bound)
+            return trace_kernel(self.source, self.params, bound, self.amounts)
         except TeselaError as error:
             # The error says where the user's program is wrong; how the tracer came there is of no use to them.
             raise error.with_traceback(None) from None
@@ -335,8 +351,22 @@ class InlineFunction:
         raise outside_kernel(self.__name__)
 
 
-def kernel(function: Callable[..., Any] | None = None) -> KernelFunction:
-    """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none."""
+@overload
+def kernel(function: Callable[..., Any], /) -> KernelFunction: ...
+
+
+@overload
+def kernel(*, flops: str = "", nbytes: str = "") -> Callable[[Callable[..., Any]], KernelFunction]: ...
+
+
+def kernel(function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "") -> Any:
+    """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none.
+
+    `flops`, `nbytes`: what a launch amounts to, as expressions of the dimensions, for `tesela.profile`: `@tesela.kernel(flops="2 * M * N * K")`.
+    """
+    amounts = {name: text for name, text in (("flops", flops), ("nbytes", nbytes)) if text}
+    if function is None and amounts:
+        return lambda function: KernelFunction(_plain(function, "kernel"), amounts)
     return KernelFunction(_plain(function, "kernel"))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import arith
+from xdsl.dialects.builtin import IndexType, IntegerType
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
@@ -174,9 +175,12 @@ def difference(high: SSAValue, low: SSAValue) -> int | None:
 
 
 def _affine(value: SSAValue, depth: int = 32) -> dict[SSAValue | None, int]:
-    """An index as a sum of factor·term; the term None is 1."""
+    """An index as a sum of factor·term; the term None is 1. Sums of narrower integers count as if they did not wrap: an end that has wrapped is
+    no end of the slice, whose extent is what its text says."""
     op = value.op if isinstance(value, OpResult) else None
     match op:
+        case tile.CastOp() if depth and _widens(op):
+            return _affine(op.source, depth - 1)
         case arith.ConstantOp():
             return {None: op.value.value.data}  # type: ignore[union-attr]
         case arith.AddiOp() | arith.SubiOp() if depth:
@@ -191,4 +195,10 @@ def _affine(value: SSAValue, depth: int = 32) -> dict[SSAValue | None, int]:
                 if set(scale) == {None}:
                     return {term: factor * scale[None] for term, factor in other.items()}
     return {value: 1}
+
+
+def _widens(op: tile.CastOp) -> bool:
+    """Whether it extends the sign of an integer, which keeps its value."""
+    widths = [64 if isinstance(x.type, IndexType) else x.type.width.data if isinstance(x.type, IntegerType) else 0 for x in (op.source, op.res)]
+    return 1 < widths[0] <= widths[1]
 

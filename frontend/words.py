@@ -376,7 +376,7 @@ def argmin(x: Tile, axis: int, *, keepdims: bool = False) -> Tile:
 @_word
 def dot(a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
     """acc + a·b for tiles M×K and K×N, and batches of them. `acc` is f32 for f16, bf16 and f32 operands, f64 for f64, i32 for i8; without it
-    it is zero. `acc + a @ b` is the same."""
+    it is zero. `acc + a @ b` is the same. Only f16 and bf16 operands are lowered to PTX; the others run in the interpreter."""
     ...
 
 

@@ -1,6 +1,7 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
-    tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts  --pipeline-loops, alloc-shared-->  scheduled
+    tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
+          --persist-grid, stage-stores, specialize-warps, pipeline-loops, alloc-shared-->  scheduled
           --tile-to-ptx-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
 `compile_kernel` runs it on a copy of a module. `STAGES` is what tools and tests iterate over: a name for each level that can be printed, and
@@ -28,12 +29,19 @@ STAGES: dict[str, tuple[str, ...]] = {
     "tile": (),
     "async": ("plan-dataflow",),
     "layout": ("infer-layouts",),
-    "schedule": ("pipeline-loops", "alloc-shared"),
+    "schedule": ("persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "alloc-shared"),
     "ptx-ir": ("tile-to-ptx", "assign-registers"),
 }
 
 ORDER: tuple[tuple[str, str, str], ...] = (
     ("plan-dataflow", "infer-layouts", "buffers must exist before they are laid out, and layouts depend on the number of warps"),
+    ("infer-layouts", "specialize-warps", "what can be loaded by another role depends on how it is copied"),
+    ("infer-layouts", "persist-grid", "whether a kernel will hold a multiprocessor depends on how its tiles are copied"),
+    ("infer-layouts", "stage-stores", "what is worth staging depends on who holds which element"),
+    ("stage-stores", "specialize-warps", "whether a kernel will have roles is asked of a kernel without"),
+    ("stage-stores", "pipeline-loops", "stages share shared memory with the buffers of stores"),
+    ("persist-grid", "specialize-warps", "every role walks the grid, and one may be at the next point before the other"),
+    ("specialize-warps", "pipeline-loops", "a role that loads is ahead by itself, and what stays is scheduled without it"),
     ("infer-layouts", "pipeline-loops", "how far ahead a buffer can be filled depends on how it is copied and on how large it is"),
     ("pipeline-loops", "alloc-shared", "a channel's place in shared memory depends on its depth"),
     ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),

@@ -31,6 +31,13 @@ PASSES: dict[str, PassEntry] = {
         "tesela.passes.plan_dataflow:PlanDataflow", "let the operands of dots travel through channels; choose the warps"
     ),
     "infer-layouts": PassEntry("tesela.passes.infer_layouts:InferLayouts", "give every tile and buffer a layout"),
+    "persist-grid": PassEntry(
+        "tesela.passes.persist_grid:PersistGrid", "let one block for each multiprocessor walk the grid, in an order that shares loads"
+    ),
+    "stage-stores": PassEntry("tesela.passes.stage_stores:StageStores", "store results through shared memory, by TMA"),
+    "specialize-warps": PassEntry(
+        "tesela.passes.specialize_warps:SpecializeWarps", "split kernels into a role that loads by TMA and one that computes"
+    ),
     "pipeline-loops": PassEntry(
         "tesela.passes.pipeline_loops:PipelineLoops", "fill channels some trips ahead; keep dots in flight between trips"
     ),

@@ -2,7 +2,7 @@
 
 A channel has `depth` buffers, one after another, each at a multiple of what its layout's swizzle wants (the hardware swizzles addresses,
 so the pattern must start where the buffer does). A channel that TMA fills has an mbarrier of 8 bytes for each buffer, which counts
-its bytes (PTX ISA 9.0 §9.7.13.15). Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
+its bytes (PTX ISA 9.0 §9.7.13.15); one between roles has a second for each, on which its readers arrive. Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
 
 Sets `offset` and `barrier` of the channels, and the attribute `shared` of the kernel: the bytes used so far. Where they are more than a
 block can have, the error lists every buffer and says how many stages would fit.
@@ -10,12 +10,14 @@ block can have, the error lists every buffer and says how many stages would fit.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
+from xdsl.ir import Region
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location
@@ -28,6 +30,7 @@ from .base import Pass, PassContext
 from .dot_rules import round_up
 
 MBARRIER_BYTES = 8
+SCRATCH_ALIGNMENT = 16
 WARP_THREADS = 32
 
 
@@ -72,9 +75,17 @@ def ring_bytes(channel: async_copy.ChannelOp, depth: int) -> int:
 
 def scratch_bound(kernel: tile.KernelOp) -> int:
     """Bytes, at most, of the region through which threads exchange elements: whole tiles where layouts change, a part of the result from
-    each warp where a reduction crosses warps. Layouts must be known."""
+    each warp where a reduction crosses warps. Of a kernel with roles the sum of theirs. Layouts must be known."""
+    for op in kernel.body.block.ops:
+        if isinstance(op, async_copy.RolesOp):
+            return sum(region_scratch(body) for body in op.bodies)
+    return region_scratch(kernel.body)
+
+
+def region_scratch(region: Region) -> int:
+    """`scratch_bound` of what a region holds."""
     bound = 0
-    for op in kernel.walk():
+    for op in region.walk():
         if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp):
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
         elif isinstance(op, tile.ReduceOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):
@@ -83,7 +94,7 @@ def scratch_bound(kernel: tile.KernelOp) -> int:
             if ways > 1:
                 held = prod(extent for dim, extent in enumerate(encoding.data.shape()) if dim != axis)
                 bound = max(bound, ways * held * LARGEST_PARTS)
-    return bound
+    return round_up(bound, SCRATCH_ALIGNMENT)
 
 
 LARGEST_PARTS = 16
@@ -108,7 +119,7 @@ def _ring(channel: async_copy.ChannelOp) -> _Ring:
     element_bytes = kind.element.size
     alignment = layout.alignment(element_bytes)
     puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
-    barriers = int(any(put.via is not None and put.via.data == "tma" for put in puts))
+    barriers = int(any(put.via is not None and put.via.data == "tma" for put in puts)) + int(channel.joins_roles())
     return _Ring(channel, round_up(layout.size() * element_bytes, alignment), alignment, barriers)
 
 
@@ -123,7 +134,7 @@ def _place(kernel: tile.KernelOp, rings: Sequence[_Ring], target: Target) -> Non
     for ring in rings:
         if ring.barriers:
             ring.op.properties["barrier"] = IntegerAttr(at, i64)
-            at += MBARRIER_BYTES * ring.depth
+            at += MBARRIER_BYTES * ring.barriers * ring.depth
     kernel.attributes["shared"] = IntegerAttr(at, i64)
 
 
@@ -139,7 +150,7 @@ def _too_much(kernel: tile.KernelOp, rings: Sequence[_Ring], total: int, target:
         return sum(ring.bytes(min(depth, ring.depth)) for ring in rings)
 
     deepest = max((ring.depth for ring in rings), default=1)
-    fitting = next((depth for depth in range(deepest, 0, -1) if needed(depth) <= target.max_shared_bytes), 0)
+    fitting = bisect_right(range(1, deepest + 1), target.max_shared_bytes, key=needed)
     hint = f"at most {fitting} stages fit" if fitting else "not even one stage fits: make the tiles smaller"
     return TeselaError.at(
         kernel,

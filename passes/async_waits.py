@@ -80,6 +80,68 @@ def _sources(value: SSAValue) -> Sequence[SSAValue] | None:
             return None
 
 
+def flagged_tokens(root: Operation) -> set[SSAValue]:
+    """The carried and handed-on tokens of which only a run can tell whether they are those of an operation or of none, and on which it depends
+    whether a role gives a slot back. (In a block of one role nothing depends on it.)"""
+    flagged: set[SSAValue] = set()
+    for op in root.walk():
+        if isinstance(op, async_copy.ReleaseOp) and op.token is not None:
+            channel = op.channel.owner
+            if isinstance(channel, async_copy.ChannelOp) and channel.joins_roles():
+                kinds, carried = _origins(op.token)
+                if len(kinds) > 1:
+                    flagged |= carried
+    return flagged
+
+
+def is_no_operation(token: SSAValue) -> bool:
+    """Whether the token is that of no operation on every way."""
+    return _origins(token)[0] == {"none"}
+
+
+def _origins(token: SSAValue) -> tuple[set[str], set[SSAValue]]:
+    """What a token may be, "none" or "event", and through which results and arguments of control flow it comes."""
+    kinds: set[str] = set()
+    carried: set[SSAValue] = set()
+    work = [token]
+    while work:
+        value = work.pop()
+        if value in carried:
+            continue
+        ways = _ways(value)
+        if ways is None:
+            owner = value.owner
+            kinds.add("none" if isinstance(owner, async_copy.TokenOp) and owner.event.data == "none" else "event")
+            continue
+        same, sources = ways
+        carried.update(same)
+        work += sources
+    return kinds, carried
+
+
+def _ways(value: SSAValue) -> tuple[list[SSAValue], list[SSAValue]] | None:
+    """The values of control flow at the same place as `value`, and what each of them may be; None where an operation makes it."""
+    op = value.block.parent_op() if isinstance(value, BlockArgument) else value.owner
+    match op:
+        case scf.ForOp():
+            index = value.index - 1 if isinstance(value, BlockArgument) else value.index
+            end = op.body.block.last_op
+            assert end is not None
+            return [op.body.block.args[index + 1], op.results[index]], [op.iter_args[index], end.operands[index]]
+        case scf.IfOp():
+            ends = [region.block.last_op for region in op.regions if region.blocks]
+            return [value], [end.operands[value.index] for end in ends if end is not None]
+        case scf.WhileOp():
+            before, after = op.before_region.block, op.after_region.block
+            test, end = before.last_op, after.last_op
+            assert test is not None and end is not None
+            if isinstance(value, BlockArgument) and value.block is before:
+                return [value], [op.arguments[value.index], end.operands[value.index]]
+            return [after.args[value.index], op.results[value.index]], [test.operands[value.index + 1]]
+        case _:
+            return None
+
+
 class _Analysis:
     """The walk over one kernel. `waits`: the least age met at each op that waits."""
 

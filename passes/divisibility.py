@@ -63,6 +63,8 @@ class Divisibility:
                 return UNKNOWN
             number = op.value.value.data
             return Fact(abs(number) or ZERO_DIVISOR, number >= 0)
+        if isinstance(op, tile.BlockIndexOp | tile.BlockCountOp | tile.GridExtentOp):
+            return Fact(1, True)
         if isinstance(op, arith.IndexCastOp | tile.CastOp):
             return self.fact(op.operands[0])
         if isinstance(op, arith.SelectOp | tile.SelectOp):

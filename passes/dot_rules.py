@@ -45,6 +45,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from ..dialects import async_copy, tile
+from ..dialects.async_roles import role_of
 from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import Mode, SharedLayout, TVLayout
 from ..dialects.target import Target
@@ -201,7 +202,8 @@ def check_types(op: tile.DotOp | async_copy.DotOp) -> None:
     """Raises TeselaError unless the operands are f16 or bf16 and the accumulator is f32."""
     operand, acc = operand_tile(op.lhs.type).element_type, element_type(async_copy.pending_tile(op.acc.type))
     if not isinstance(operand, Float16Type | BFloat16Type):
-        raise TeselaError.at(op, f"dot takes f16 or bf16 operands, found {operand}", "cast the operands with tile.cast")
+        hint = "other types run in the interpreter only: convert the operands (tile.cast; x.to(f16) in Python)"
+        raise TeselaError.at(op, f"dot takes f16 or bf16 operands, found {operand}", hint)
     if not isinstance(acc, Float32Type):
         raise TeselaError.at(
             op, f"dot sums in f32, but the accumulator is {acc}", "accumulate in f32 and cast the result with tile.cast"
@@ -327,14 +329,14 @@ def buffer_readers(channel: SSAValue) -> Iterator[tuple[Operation, int, tuple[in
                 yield user, use.index, dims
 
 
-def channel_needs(channel: SSAValue, warps: int, target: Target) -> ChannelNeeds:
+def channel_needs(channel: SSAValue, target: Target) -> ChannelNeeds:
     """The extents that the channel's readers reach, and whether they need zeros there."""
     shape = channel.type.shape
     extents = list(shape)
     summed: list[tuple[int, int]] = []
 
     def need(dot: tile.DotOp | async_copy.DotOp, index: int, dims: tuple[int, ...]) -> None:
-        m, n, k = dot_requirements(dot, warps, target).extents
+        m, n, k = dot_requirements(dot, block_warps(dot), target).extents
         rows, columns = (m, k) if index == 0 else (k, n)
         for d, extent in ((dims[-2], rows), (dims[-1], columns)):
             extents[d] = max(extents[d], extent)
@@ -380,7 +382,7 @@ def channel_layout(channel: async_copy.ChannelOp, users: Sequence[Operation], ta
     inner = contiguous_dim(put) if put is not None else None
     if inner is None:
         inner = len(shape) - 1
-    extents = list(channel_needs(channel.res, block_warps(channel), target).extents)
+    extents = list(channel_needs(channel.res, target).extents)
     # A row is 16 bytes at least. What is added here is read by nobody.
     extents[inner] = round_up(extents[inner], 16 // OPERAND_BYTES)
     order = (inner, *(d for d in reversed(range(len(shape))) if d != inner))
@@ -390,7 +392,10 @@ def channel_layout(channel: async_copy.ChannelOp, users: Sequence[Operation], ta
 
 
 def block_warps(op: Operation) -> int:
-    """The `warps` of the kernel round an op. Raises TeselaError where `plan-dataflow` has not set it."""
+    """The number of warps that do what an op does: of the role round it, or the `warps` of the kernel. Raises TeselaError where
+    `plan-dataflow` has not set it."""
+    if (found := role_of(op)) is not None:
+        return found[0].role_warps[found[1]]
     parent: Operation | None = op
     while parent is not None and not isinstance(parent, tile.KernelOp):
         parent = parent.parent_op()
@@ -428,7 +433,7 @@ def choose_put(
     start = divisor(put.indices[of[inner]]) * OPERAND_BYTES if inner is not None else 1
     width = copy_bytes(put, layout, divisor, align)
     if target.has_tma:
-        needs = channel_needs(put.channel, block_warps(put), target)
+        needs = channel_needs(put.channel, target)
         reason = None
         if inner is None:
             reason = "no dimension of the tile is known to have stride 1"
@@ -482,7 +487,7 @@ def _known_align(put: async_copy.PutOp, align: int) -> int:
     return align
 
 
-def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | None:
+def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | async_copy.StoreOp | None:
     """A store of the kernel that may come before the put and may write the memory it reads; None if there is none."""
     kernel: Operation = put
     while not isinstance(kernel, tile.KernelOp):
@@ -490,8 +495,9 @@ def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | None:
         assert parent is not None, "a put stands in a kernel"
         kernel = parent
     for op in kernel.walk():
-        if isinstance(op, tile.StoreOp) and may_alias(kernel, op.array, put.array) and may_precede(op, put):
-            return op
+        if isinstance(op, tile.StoreOp | async_copy.StoreOp) and may_alias(kernel, op.array, put.array):
+            if may_precede(op, put, across_tiles=False):
+                return op
     return None
 
 
@@ -499,8 +505,9 @@ def may_alias(kernel: tile.KernelOp, a: SSAValue, b: SSAValue) -> bool:
     return a is b or not any(kernel.arg_attr(kernel.args.index(array), "noalias") is not None for array in (a, b))
 
 
-def may_precede(first: Operation, second: Operation) -> bool:
-    """Whether `first` may be executed before `second`: it stands before it, or a loop round both comes back."""
+def may_precede(first: Operation, second: Operation, across_tiles: bool = True) -> bool:
+    """Whether `first` may be executed before `second`: it stands before it, or a loop round both comes back. Not `across_tiles`: for the same point
+    of the logical grid; others are independent, whichever block does them."""
     chain: dict[Operation, Operation] = {}  # each op round `first` -> the op in it that holds `first`
     op: Operation | None = first
     while op is not None and (parent := op.parent_op()) is not None:
@@ -509,7 +516,7 @@ def may_precede(first: Operation, second: Operation) -> bool:
     op = second
     while op is not None and (parent := op.parent_op()) is not None:
         if parent in chain:
-            if _loops_round(parent):
+            if _loops_round(parent, across_tiles):
                 return True
             mine = chain[parent]
             return mine is not op and mine.parent is op.parent and mine.is_before_in_block(op)
@@ -517,10 +524,14 @@ def may_precede(first: Operation, second: Operation) -> bool:
     return False
 
 
-def _loops_round(op: Operation) -> bool:
+INDEPENDENT = "independent"
+"""The attribute of a loop whose trips are points of the kernel's logical grid, which do not depend on one another."""
+
+
+def _loops_round(op: Operation, across_tiles: bool) -> bool:
     parent: Operation | None = op
     while parent is not None:
-        if isinstance(parent, scf.ForOp | scf.WhileOp):
+        if isinstance(parent, scf.ForOp | scf.WhileOp) and (across_tiles or INDEPENDENT not in parent.attributes):
             return True
         parent = parent.parent_op()
     return False

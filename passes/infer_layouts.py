@@ -18,7 +18,7 @@ Layouts that the author wrote into a type are anchors before all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -28,6 +28,7 @@ from xdsl.dialects.builtin import ModuleOp, NoneAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue, Use
 
 from ..dialects import async_copy, tile
+from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import TVLayout
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr, with_layout
 from ..dialects.target import Target
@@ -251,6 +252,9 @@ class _Inference:
                 self._unite(*op.operands, *op.results)
             case _ if op.name.startswith(("arith.", "math.")):
                 self._unite(*op.operands, *op.results)
+            case _ if not isinstance(op, ConvertOp) and _has_tile(op.operands) and _has_tile(op.results):
+                hint = "say in passes/infer_layouts.py how the layouts of its operands and results go together"
+                raise TeselaError.at(op, "infer-layouts has no rule for this operation, which takes tiles and gives tiles", hint)
             case _:
                 pass  # loads, stores, full, iota, reads and writes of buffers take any layout
 
@@ -382,6 +386,10 @@ class _Inference:
             block.insert_op_before(convert, following)
         for use in uses:
             use.operation.operands[use.index] = convert.result
+
+
+def _has_tile(values: Sequence[SSAValue]) -> bool:
+    return any(isinstance(value.type, TensorType) for value in values)
 
 
 def _flattened(op: tile.BroadcastOp, layout: TVLayout) -> TVLayout:

@@ -29,21 +29,21 @@ The release stands after the dot, and the put after the release, because the slo
 Where no asynchronous dot reads a channel (operands of `mma.sync`) the release of the trip before comes after this trip's get: the barrier that the get
 needs is the release's too.
 
+**Dots a trip late.** A dot that takes what another one's result became is issued beside that one in the next trip (delay_dots.py).
+
 **What stays.** A put stays where it is, in a channel of one slot, if it copies through registers, if its indices depend on what the loop
 computes in another way, or if the loop stores to what may be the same memory; a note says so. An accumulator that other code of the
 loop reads is awaited in its trip: ptxas would serialise every dot of the kernel otherwise. So is one whose dot takes an operand from registers that
 the loop writes.
 
-**How many stages.** As many as the latency of the copies asks for (machine_costs.py: as many trips as pass meanwhile, and one to
-spare), fewer where shared memory is short, never more than there are trips. `stages`, an option of the pass or an attribute of a loop or of the
-kernel, overrides this, and is taken at its word.
+**How many stages.** As many as the latency of the copies asks for, fewer where shared memory is short, never more than there are trips (stages.py).
+`stages`, an option of the pass or an attribute of a loop or of the kernel, overrides this, and is taken at its word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import ceil, prod
 from typing import ClassVar
 
 from xdsl.dialects import arith, scf
@@ -56,13 +56,11 @@ from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Emitter, TeselaError
 from ..dialects.target import Target
 from . import dot_rules
-from .alloc_shared import ring_bytes, scratch_bound
+from .alloc_shared import ring_bytes
 from .base import Pass, PassContext
+from .delay_dots import delay_dot, find_delay
 from .divisibility import growth, is_inside
-from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY, DOT_MACS_PER_CLOCK
-
-MOST_STAGES = 8
-"""The deepest pipeline that is chosen without being asked for."""
+from .stages import choose_stages, constant_value, trip_count
 
 
 @dataclass
@@ -79,9 +77,9 @@ class PipelineLoops(Pass):
         for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
             loops = [found for op in kernel.walk() if isinstance(op, scf.ForOp) and (found := analyse(op, kernel)) is not None]
             choose_stages(kernel, loops, self.stages, target)
-            for loop in loops:
+            for loop in reversed(loops):  # inner ones first: an outer one may copy them
                 if loop.stages > 1:
-                    _Pipeliner(loop).run()
+                    _Pipeliner(loop, target).run()
                 _note_what_stays(loop, context.emitter)
 
 
@@ -90,7 +88,8 @@ class PipelineLoops(Pass):
 
 @dataclass(eq=False)
 class Ring:
-    """A channel whose fill, get and release stand in the loop's own block, each once. `stays`: why its fill cannot go ahead, None if it can."""
+    """A channel whose fill, get and release stand in the loop's own block, each once, or whose fill is another role's. `stays`: why the fill
+    cannot go ahead, None if it can. `elsewhere`: whether it is another role's, and goes ahead as far as there are slots by itself."""
 
     channel: async_copy.ChannelOp
     fill: async_copy.PutOp | async_copy.WriteOp
@@ -101,6 +100,7 @@ class Ring:
     """The dots of the loop's own block that read its buffers."""
     read_elsewhere: bool
     """Whether an asynchronous dot inside a nested region reads them."""
+    elsewhere: bool = False
 
     @property
     def via(self) -> str:
@@ -163,7 +163,9 @@ def _ring(get: async_copy.GetOp, loop: scf.ForOp, kernel: tile.KernelOp) -> Ring
     releases = [user for user in users if isinstance(user, async_copy.ReleaseOp)]
     if not isinstance(channel, async_copy.ChannelOp) or channel.depth.value.data != 1:
         return None
-    if len(users) != 3 or len(fills) != 1 or len(releases) != 1 or any(user.parent is not get.parent for user in users):
+    elsewhere = channel.joins_roles()
+    here = [user for user in users if not (elsewhere and user in fills)]
+    if len(users) != 3 or len(fills) != 1 or len(releases) != 1 or any(user.parent is not get.parent for user in here):
         return None
     fill, release = fills[0], releases[0]
     if isinstance(fill, async_copy.PutOp) and fill.via is None:
@@ -177,7 +179,8 @@ def _ring(get: async_copy.GetOp, loop: scf.ForOp, kernel: tile.KernelOp) -> Ring
             dots.append(reader)
         else:
             read_elsewhere |= isinstance(reader, async_copy.DotOp)
-    return Ring(channel, fill, get, release, _why_it_stays(fill, loop, kernel), dots, read_elsewhere)
+    stays = None if elsewhere else _why_it_stays(fill, loop, kernel)
+    return Ring(channel, fill, get, release, stays, dots, read_elsewhere, elsewhere)
 
 
 def _kept(dot: async_copy.DotOp, buffers: set[SSAValue], block: Block) -> bool:
@@ -253,78 +256,6 @@ def _why_not_known_ahead(value: SSAValue, loop: scf.ForOp) -> str | None:
     return next((reason for operand in op.operands if (reason := _why_not_known_ahead(operand, loop)) is not None), None)
 
 
-# ---- how many stages ------------------------------------------------------------------------------------------------
-
-
-def choose_stages(kernel: tile.KernelOp, loops: Sequence[Loop], stated: int | None, target: Target) -> None:
-    """Sets `stages` of each loop: as stated, or what its latency asks for, as far as shared memory allows."""
-    free: list[Loop] = []
-    for loop in loops:
-        wanted = stated or _stated_stages(loop.op) or _stated_stages(kernel)
-        if wanted is None:
-            free.append(loop)
-        loop.stages = _limit(loop, wanted or _useful_stages(loop))
-    others = {ring.channel for loop in loops for ring in loop.rings}
-    fixed = sum(
-        ring_bytes(op, op.depth.value.data) for op in kernel.walk() if isinstance(op, async_copy.ChannelOp) and op not in others
-    )
-    room = target.max_shared_bytes - scratch_bound(kernel) - fixed
-    while sum(loop.bytes(loop.stages) for loop in loops) > room:
-        deepest = max(free, key=lambda loop: (loop.stages, loop.bytes(1)), default=None)
-        if deepest is None or deepest.stages == 1:
-            break
-        deepest.stages -= 1
-
-
-def _stated_stages(op: Operation) -> int | None:
-    stated = op.attributes.get("stages")
-    if stated is None:
-        return None
-    if not isinstance(stated, IntegerAttr) or stated.value.data < 1:
-        raise TeselaError.at(op, f"stages must be a positive number, found {stated}", "write {stages = 3 : i64}")
-    return stated.value.data
-
-
-def _limit(loop: Loop, stages: int) -> int:
-    """No more stages than trips, and one where nothing would be gained."""
-    trips = trip_count(loop.op)
-    if all(ring.stays is not None for ring in loop.rings):
-        stages = min(stages, 2) if loop.chains else 1
-    return max(1, min(stages, trips)) if trips is not None else stages
-
-
-def trip_count(loop: scf.ForOp) -> int | None:
-    """The number of trips, if the loop's bounds and step are constants."""
-    numbers = [_constant(value) for value in (loop.lb, loop.ub, loop.step)]
-    lower, upper, step = numbers
-    if lower is None or upper is None or step is None or step <= 0:
-        return None
-    return max(0, -(-(upper - lower) // step))
-
-
-def _constant(value: SSAValue) -> int | None:
-    op = value.owner
-    return op.value.value.data if isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr) else None
-
-
-def _useful_stages(loop: Loop) -> int:
-    """As many trips as pass while a copy is under way, one to spare, and the slot that is being read."""
-    moved = [ring for ring in loop.rings if ring.stays is None]
-    latency = max((COPY_LATENCY[ring.via] for ring in moved), default=0)
-    return min(MOST_STAGES, ceil(latency / _trip_clocks(loop)) + 2)
-
-
-def _trip_clocks(loop: Loop) -> float:
-    """Clocks of one trip, at least: of its dots, or of its copies where they take longer."""
-    clocks = 1.0
-    for op in loop.op.body.walk():
-        if isinstance(op, tile.DotOp | async_copy.DotOp):
-            shape = dot_rules.dot_shape(op)
-            unit = "wgmma" if isinstance(op, async_copy.DotOp) else "mma"
-            clocks += prod(shape.batch) * shape.m * shape.n * shape.k / DOT_MACS_PER_CLOCK[unit]
-    return max(clocks, sum(ring_bytes(ring.channel, 1) for ring in loop.rings) / COPY_BYTES_PER_CLOCK)
-
-
 # ---- the transformation ---------------------------------------------------------------------------------------------
 
 
@@ -336,21 +267,27 @@ class _Site:
     after: Operation | None = None
     puts: list[Ring] = field(default_factory=list)
     releases: list[Ring] = field(default_factory=list)
+    ops: list[Operation] = field(default_factory=list)
+    """What was put there."""
 
 
 class _Pipeliner:
     """Rewrites one loop."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, target: Target) -> None:
         self.loop = loop
         self.ahead = loop.stages - 1
         self.place = {op: index for index, op in enumerate(loop.block.ops)}
         carried = loop.carried_dots()
-        self.moved = [ring for ring in loop.rings if ring.stays is None]
+        self.moved = [ring for ring in loop.rings if ring.stays is None and not ring.elsewhere]
         self.in_flight = [ring for ring in loop.rings if not carried.isdisjoint(ring.dots)]
         """Rings that a dot still reads when the next trip begins."""
         self.read_at_once = [ring for ring in self.moved if not ring.dots and not ring.read_elsewhere]
         """Rings that no asynchronous dot reads: released with the next trip's get."""
+        self.delay = None
+        if not loop.chains:
+            limit = dot_rules.accumulator_limit(dot_rules.block_warps(loop.kernel), target)
+            self.delay = find_delay(loop.op, {ring.get: ring.release for ring in loop.rings}, limit)
         self.last_dot = max(carried, key=self.place.__getitem__, default=None)
 
     def run(self) -> None:
@@ -362,6 +299,9 @@ class _Pipeliner:
         self._ahead_of_the_loop(sites)
         self._insert_sites(sites)
         self._rebuild(tokens)
+        if self.delay is not None:
+            refill = [op for site in sites if site.after is self.delay.release for op in site.ops]
+            delay_dot(self.loop.op, self.delay, refill, trip_count(self.loop.op) is not None)
 
     # -- where things go
 
@@ -379,6 +319,9 @@ class _Pipeliner:
                     at = at.next_op
                 site = sites.setdefault(at, _Site(after=at))
                 site.releases.append(ring)
+            elif self.delay is not None and ring.release is self.delay.release and ring in self.moved:
+                at = ring.release
+                site = sites.setdefault(at, _Site(after=at))
             elif ring in self.moved:
                 at = _first_of_run(ring.fill)
                 site = sites.setdefault(at, _Site(before=at))
@@ -401,7 +344,8 @@ class _Pipeliner:
             for number, ring in enumerate(site.puts):
                 places[ring] = (self._position(site), number)
         for ring in self.loop.rings:
-            if ring not in places and isinstance(ring.fill, async_copy.PutOp) and ring.channel.depth.value.data > 1:
+            copied = isinstance(ring.fill, async_copy.PutOp) and not ring.elsewhere
+            if ring not in places and copied and ring.channel.depth.value.data > 1:
                 places[ring] = (self.place[ring.fill], 0)
         places = {ring: place for ring, place in places.items() if ring.via == "cp.async"}
         for ring, place in places.items():
@@ -476,6 +420,7 @@ class _Pipeliner:
                 inside = _Builder(site.puts[0].fill)
                 self._put(inside, site.puts, {counter: later}, None)
                 build.branch(condition, inside.ops)
+            site.ops = list(build.ops)
             if site.after is not None:
                 block.insert_ops_after(build.ops, site.after)
             else:
@@ -601,7 +546,7 @@ class _Builder:
     def times(self, value: SSAValue, by: int) -> SSAValue:
         if by == 1:
             return value
-        if (known := _constant(value)) is not None:
+        if (known := constant_value(value)) is not None:
             return self.constant(known * by, value.type)
         return self.append(arith.MuliOp(value, self.constant(by, value.type)))
 
@@ -609,7 +554,7 @@ class _Builder:
         """start + trips·step."""
         if trips == 0:
             return start
-        first, by = _constant(start), _constant(step)
+        first, by = constant_value(start), constant_value(step)
         if first is not None and by is not None:
             return self.constant(first + trips * by, start.type)
         moved = self.times(step, trips)

@@ -7,18 +7,22 @@ Encodings (layouts) are ignored, so a module may be run before and after any pas
     out = np.zeros((3, 4), np.float32)
     run_kernel(module, {"x": x, "y": out})
 
-How it works. A kernel is *decoded* once into a tree of steps, whose operands are slots of a list, the frame. A step
-calls the meaning of its operation (`block_ops.py` for those that only compute; here for memory, control and channels)
-on the frame's values. Blocks of the grid are independent, so their order is free: `seed` shuffles it, which shows a
-program that depends on it. Results that depend on the order of a sum are computed in float64, so they differ from any
-machine's by its own error only.
+How it works. A kernel is *decoded* once into a tree of steps, whose operands are slots of a list, the frame. A step calls the meaning of its
+operation (`block_ops.py` for those that only compute; here for memory, control and channels) on the frame's values. Blocks of the grid are independent, so their order is
+free: `seed` shuffles it, which shows a program that depends on it. Results that depend on the order of a sum are computed in
+float64, so they differ from any machine's by its own error only.
+
+**Roles** (`async.roles`) run as coroutines. A step that must wait, for a slot to be free or to be filled, *yields* until it need not; then the
+next role goes on, round and round, each as far as it comes. So a step is a function that gives None when it is done, or an iterator of
+the waits that it meets. Where all roles that have not ended wait, that is a deadlock, and the error names every one's place. A program
+without roles is a single one: it must never wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -50,14 +54,27 @@ MAX_TRIPS = 10_000_000
 
 @dataclass(slots=True)
 class Frame:
-    """The run of one block: values by slot, its channels by the operation that makes each, its asynchronous dots."""
+    """The run of one block: values by slot, the extents of the logical grid, which of how many blocks it is, its channels by the operation that
+    makes each, its asynchronous dots."""
 
     values: list[Any]
+    grid: tuple[int, ...] = ()
+    block: int = 0
+    blocks: int = 1
     channels: dict[Operation, Channel] = field(default_factory=dict)
     dots: Dots = field(default_factory=Dots)
 
 
-Step = Callable[[Frame], None]
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What an operation waits for before it can go on: `refuse` raises the error that says so, if it never can."""
+
+    op: Operation
+    over: Callable[[], bool]
+    refuse: Callable[[], Any]
+
+
+Step = Callable[[Frame], "Iterator[Wait] | None"]
 Effect = Callable[..., Sequence[Any]]
 """(frame, operand values) -> result values"""
 
@@ -117,9 +134,10 @@ class _Decoder:
         """The steps of a block without its terminator."""
         steps = [self.step(op) for op in block.ops if op.name not in _TERMINATORS]
 
-        def run(frame: Frame) -> None:
+        def run(frame: Frame) -> Iterator[Wait]:
             for step in steps:
-                step(frame)
+                if (waits := step(frame)) is not None:
+                    yield from waits
 
         return run
 
@@ -128,12 +146,28 @@ class _Decoder:
             if (control := _CONTROL.get(op.name)) is not None:
                 return control(self, op)
             if (effect := _EFFECTS.get(op.name)) is not None:
-                return self.call(op, effect(self.semantics, op))
+                step = self.call(op, effect(self.semantics, op))
+                ready = _WAITS.get(op.name)
+                return step if ready is None else self.when(op, ready, step)
             if (function := self.semantics.meaning(op)) is not None:
                 return self.call(op, lambda frame, *operands: (function(*operands),))
             raise Refused(
                 f"the block interpreter knows no operation '{op.name}'", "run a module of the tile or async level"
             )
+
+    def when(self, op: Operation, ready: Callable[[Channel], bool], step: Step) -> Step:
+        """`step`, an operation on the channel that is its first operand, once the channel is `ready`."""
+        slot = self.slot(op.operands[0])
+
+        def wait(frame: Frame, channel: Channel) -> Iterator[Wait]:
+            yield Wait(op, lambda: ready(channel), lambda: step(frame))
+            step(frame)
+
+        def run(frame: Frame) -> Iterator[Wait] | None:
+            channel = frame.values[slot]
+            return step(frame) if ready(channel) else wait(frame, channel)
+
+        return run
 
     def call(self, op: Operation, function: Callable[..., Sequence[Any]]) -> Step:
         """A step that calls `function(frame, *operands)` for the results' values."""
@@ -298,10 +332,38 @@ def _ready(semantics: Semantics, op: Operation) -> Effect:
     return lambda frame, value: (Pending(value, PAST),)
 
 
+def _async_store(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, async_copy.StoreOp)
+    dims = op.tile_dims()
+
+    def run(frame: Frame, value: Any, array: Any, channel: Channel, *starts: Any) -> Sequence[Any]:
+        semantics.store(array, [semantics.integer(start) for start in starts], dims, value)
+        return ()
+
+    return run
+
+
 def _token(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, async_copy.TokenOp)
     token = Token(None if op.event.data == "none" else PAST)
     return lambda frame: (token,)
+
+
+# --- The grid of a kernel that walks it itself ---
+
+
+def _block_index(semantics: Semantics, op: Operation) -> Effect:
+    return lambda frame: (np.asarray(frame.block, ta.I64),)
+
+
+def _block_count(semantics: Semantics, op: Operation) -> Effect:
+    return lambda frame: (np.asarray(frame.blocks, ta.I64),)
+
+
+def _grid_extent(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, tile.GridExtentOp)
+    axis = op.axis.value.data
+    return lambda frame: (np.asarray(frame.grid[axis], ta.I64),)
 
 
 _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
@@ -318,8 +380,19 @@ _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     async_copy.AwaitOp.name: _await,
     async_copy.ReadyOp.name: _ready,
     async_copy.TokenOp.name: _token,
+    async_copy.StoreOp.name: _async_store,
+    tile.BlockIndexOp.name: _block_index,
+    tile.BlockCountOp.name: _block_count,
+    tile.GridExtentOp.name: _grid_extent,
 }
-"""Operations that touch memory or channels: name -> decoded operation -> (frame, operands) -> results."""
+"""Operations that touch memory, channels or the launch: name -> decoded operation -> (frame, operands) -> results."""
+
+_WAITS: dict[str, Callable[[Channel], bool]] = {
+    async_copy.PutOp.name: lambda channel: not channel.full,
+    async_copy.WriteOp.name: lambda channel: not channel.full,
+    async_copy.GetOp.name: lambda channel: bool(channel.filled),
+}
+"""Operations that may have to wait for another role: whether they need not."""
 
 
 # --- Control ---
@@ -340,7 +413,7 @@ def _for(decoder: _Decoder, op: Operation) -> Step:
     yielded = decoder.slots_of(op.body.block.last_op.operands if op.body.block.last_op is not None else ())
     dtype = dtype_of(op.lb.type)
 
-    def run(frame: Frame) -> None:
+    def run(frame: Frame) -> Iterator[Wait]:
         with _at(op):
             first, end, stride = (decoder.semantics.integer(frame.values[slot]) for slot in (lower, upper, step))
         if stride <= 0:
@@ -348,7 +421,7 @@ def _for(decoder: _Decoder, op: Operation) -> Step:
         _move(frame, initial, carried)
         for position in range(first, end, stride):
             frame.values[counter] = np.asarray(position, dtype)
-            body(frame)
+            yield from body(frame)
             _move(frame, yielded, carried)
         _move(frame, carried, results)
 
@@ -361,16 +434,16 @@ def _if(decoder: _Decoder, op: Operation) -> Step:
     branches = []
     for region in (op.true_region, op.false_region):
         if region.first_block is None:
-            branches.append((lambda frame: None, []))
+            branches.append((lambda frame: iter(()), []))
             continue
         body = decoder.block(region.block)
         last = region.block.last_op
         branches.append((body, decoder.slots_of(last.operands) if isinstance(last, scf.YieldOp) else []))
 
-    def run(frame: Frame) -> None:
+    def run(frame: Frame) -> Iterator[Wait]:
         with _at(op):
             body, yielded = branches[0 if decoder.semantics.integer(frame.values[condition]) else 1]
-        body(frame)
+        yield from body(frame)
         _move(frame, yielded, results)
 
     return run
@@ -387,27 +460,72 @@ def _while(decoder: _Decoder, op: Operation) -> Step:
     condition, *passed = decoder.slots_of(end.operands)
     yielded = decoder.slots_of(after_block.last_op.operands)
 
-    def run(frame: Frame) -> None:
+    def run(frame: Frame) -> Iterator[Wait]:
         _move(frame, initial, before_args)
         for _ in range(MAX_TRIPS):
-            before(frame)
+            yield from before(frame)
             with _at(op):
                 more = decoder.semantics.integer(frame.values[condition])
             if not more:
                 _move(frame, passed, results)
                 return
             _move(frame, passed, after_args)
-            after(frame)
+            yield from after(frame)
             _move(frame, yielded, before_args)
         raise TeselaError.at(op, f"the loop did not end within {MAX_TRIPS} trips")
 
     return run
 
 
+def _roles(decoder: _Decoder, op: Operation) -> Step:
+    assert isinstance(op, async_copy.RolesOp)
+    bodies = [decoder.block(region.block) for region in op.bodies]
+    names = op.role_names
+
+    def run(frame: Frame) -> None:
+        running = [(name, body(frame)) for name, body in zip(names, bodies)]
+        waiting: dict[str, Wait] = {}
+        while running:
+            moved, left = False, []
+            for name, role in running:
+                wait = waiting.get(name)
+                if wait is None or wait.over():
+                    moved = True
+                    wait = next(role, None)
+                    if wait is None:
+                        continue
+                    waiting[name] = wait
+                left.append((name, role))
+            if not moved:
+                raise _deadlock(op, [(name, waiting[name]) for name, _ in left])
+            running = left
+
+    return run
+
+
+def _deadlock(op: Operation, waits: Sequence[tuple[str, Wait]]) -> TeselaError:
+    """The error of roles that all wait; its notes say where each of them is."""
+    notes = []
+    for name, wait in waits:
+        try:
+            wait.refuse()
+        except TeselaError as error:
+            notes += [replace(d, severity="note", message=f"role {name}: {d.message}", hint=None) for d in error.diagnostics]
+    names = " and ".join(name for name, _ in waits)
+    return TeselaError.at(op, f"deadlock: {names} wait{'s' if len(waits) == 1 else ''} for ever", notes=notes)
+
+
+def _run_alone(body: Step, frame: Frame) -> None:
+    """Runs steps that are the only role: whatever they would wait for never comes."""
+    for wait in body(frame) or ():
+        wait.refuse()
+
+
 _CONTROL: dict[str, Callable[[_Decoder, Operation], Step]] = {
     scf.ForOp.name: _for,
     scf.IfOp.name: _if,
     scf.WhileOp.name: _while,
+    async_copy.RolesOp.name: _roles,
 }
 _TERMINATORS = {scf.YieldOp.name, scf.ConditionOp.name, tile.ReturnOp.name}
 
@@ -427,13 +545,14 @@ def run_kernel(
     kernel: str | None = None,
     seed: int | None = None,
     semantics: Semantics | None = None,
+    blocks: int = 2,
 ) -> None:
     """Run a kernel for its whole logical grid; its stores change `arrays` in place.
 
-    `module`: a module with a kernel (`kernel` names it if there are several), or a `tile.kernel` itself. `arrays`: by
-    argument name, with the argument's element type (bf16 as `ml_dtypes.bfloat16`, or as `V2` as NumPy's files hold it)
-    and any strides that its type allows; every array argument must be there. `scalars`: by argument name. `seed`
-    shuffles the order of the blocks, which must not matter. `semantics`: another meaning of values.
+    `module`: a module with a kernel (`kernel` names it if there are several), or a `tile.kernel` itself. `arrays`: by argument name, with
+    the argument's element type (bf16 as `ml_dtypes.bfloat16`, or as `V2` as NumPy's files hold it) and any strides that its type allows;
+    every array argument must be there. `scalars`: by argument name. `seed` shuffles the order of the blocks, which must not matter.
+    `semantics`: another meaning of values. `blocks`: how many blocks, at most, run a kernel that walks its grid itself.
 
     Raises TeselaError, with the place in the program, for a call against the contract and for a program that does what
     has no meaning.
@@ -461,17 +580,20 @@ def run_kernel(
         arguments.append(np.asarray(dims[symbol.data], ta.I64))
     coordinates = decoder.slots_of(op.grid_args)
     body = decoder.block(op.body.block)
-    points = list(product(*map(range, grid_shape([entry.data for entry in op.grid.data], dims))))
+    grid = grid_shape([entry.data for entry in op.grid.data], dims)
+    points = list(product(*map(range, grid)))
+    if tile.walks_its_grid(op):
+        points = [(block,) for block in range(min(blocks, len(points)))]
     if seed is not None:
         np.random.default_rng(seed).shuffle(points)
     size = len(decoder.slots)
     # Overflow, NaN and division of floats by zero are values, not mistakes (docs/numbers.md).
     with np.errstate(all="ignore"):
         for point in points:
-            frame = Frame([*arguments, *[None] * (size - len(arguments))])
+            frame = Frame([*arguments, *[None] * (size - len(arguments))], tuple(grid), point[0], len(points))
             for slot, coordinate in zip(coordinates, point):
                 frame.values[slot] = np.asarray(coordinate, ta.I64)
-            body(frame)
+            _run_alone(body, frame)
             for channel_op, channel in frame.channels.items():
                 with _at(channel_op):
                     channel.check_drained()

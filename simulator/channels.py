@@ -4,9 +4,9 @@ A channel of depth d is a ring of d slots, each in one of three states, in this 
 
     free --put, write--> filled --get--> got --release--> free
 
-`put` needs a free slot, `get` takes the oldest filled one, `release` frees the oldest that was got. Program order is
-the only order here, so an operation that would have to wait for a later one is a deadlock and an error. What is
-asynchronous is checked:
+`put` needs a free slot, `get` takes the oldest filled one, `release` frees the oldest that was got. Program order is the only order within a
+role, and in a block without roles, where an operation that would have to wait for a later one is a deadlock and an error. Roles wait for one
+another; where all wait, that is a deadlock. What is asynchronous is checked:
 
 - a put reads its array at some time before its get, so the array must not change in between there;
 - a buffer is read only between its get and its release;
@@ -96,8 +96,13 @@ class Channel:
     filled: deque[Slot] = field(default_factory=deque)
     got: deque[Slot] = field(default_factory=deque)
 
+    @property
+    def full(self) -> bool:
+        """Whether a put has to wait."""
+        return len(self.filled) + len(self.got) >= self.depth
+
     def put(self, slot: Slot) -> None:
-        if len(self.filled) + len(self.got) >= self.depth:
+        if self.full:
             raise Refused(
                 f"the channel is full: of its {self.depth} slots {len(self.filled)} are filled and {len(self.got)} got but not released, "
                 "so this waits forever",

@@ -5,8 +5,7 @@ Every loop takes K in steps of 16, so that `trips` steps are K = 16·trips; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -65,8 +64,9 @@ class Program:
     rows: int = 72
     align: int = 2
 
-    def text(self, stages: int | None) -> str:
-        stated = f"attributes {{stages = {stages} : i64}}" if stages is not None else ""
+    def text(self, stages: int | None, attributes: str = "") -> str:
+        listed = ", ".join(filter(None, (f"stages = {stages} : i64" if stages is not None else "", attributes)))
+        stated = f"attributes {{{listed}}}" if listed else ""
         noalias = " {noalias}" if self.noalias else ""
         return f"""tile.kernel @{self.name}(%A: {BF16} [M, K] {{align = {self.align}}}, %B: {BF16} [K, N]{self.extra}, %C: {F32} [M, N]{noalias})
     dims(%M = M, %N = N, %K = K) grid({self.grid}) {stated} {{
@@ -84,18 +84,11 @@ class Program:
         }
 
 
-@contextmanager
-def order(which: str | int) -> Iterator[None]:
-    """Launches in the simulator complete asynchronous operations in this order."""
-    import tesela.simulator
+def order(which: str | int, races: bool = False):
+    """Within it, launches in the simulator complete asynchronous operations in this order; with `races` they are judged too."""
+    from tesela.simulator import settings
 
-    launch = tesela.simulator.launch
-    options = {"seed": which} if isinstance(which, int) else {"completion": which}
-    tesela.simulator.launch = lambda *args, **kwargs: launch(*args, **kwargs, **options)
-    try:
-        yield
-    finally:
-        tesela.simulator.launch = launch
+    return settings(races, which if isinstance(which, int) else None, None if isinstance(which, int) else which)
 
 
 def loop(carried: str, kinds: str, inside: str, result: str = "%acc", upper: str = "%K") -> str:
@@ -164,6 +157,48 @@ CHAINED = Program(
     lambda rng, m, n, k: {"V": matrix(rng, k, n)},
 )
 """Two dots, the second's left operand computed from the first's result."""
+
+ROWS = "tensor<64xf32>"
+ATTENTION = Program(
+    "attention",
+    f"""  %low = tile.constant "-inf" : f32
+  %m0 = tile.full %low : f32 -> {ROWS}
+  %l0 = tile.full %f0 : f32 -> {ROWS}
+"""
+    + loop(
+        "%c = %zero, %mx = %m0, %l = %l0",
+        f"{ACC}, {ROWS}, {ROWS}",
+        load_b("%b", "%k", "%n") + load_b("%v", "%k", "%c0", "%V") + dot("%s", "%q", "%b", "%zero")
+        + f"""%rm = tile.reduce max %s axis 1 : {ACC} -> {ROWS}
+%new = arith.maximumf %mx, %rm : {ROWS}
+%e1 = tile.expand %new axis 1 : {ROWS} -> tensor<64x1xf32>
+%e2 = tile.broadcast %e1 : tensor<64x1xf32> -> {ACC}
+%x = arith.subf %s, %e2 : {ACC}
+%e = math.exp %x : {ACC}
+%change = arith.subf %mx, %new : {ROWS}
+%alpha = math.exp %change : {ROWS}
+%a1 = tile.expand %alpha axis 1 : {ROWS} -> tensor<64x1xf32>
+%a2 = tile.broadcast %a1 : tensor<64x1xf32> -> {ACC}
+%scaled = arith.mulf %c, %a2 : {ACC}
+%p = tile.cast %e : {ACC} -> tensor<64x16xbf16>
+"""
+        + dot("%d", "%p", "%v", "%scaled")
+        + f"""%sum = tile.reduce sum %e axis 1 : {ACC} -> {ROWS}
+%l1 = arith.mulf %l, %alpha : {ROWS}
+%l2 = arith.addf %l1, %sum : {ROWS}
+scf.yield %d, %new, %l2 : {ACC}, {ROWS}, {ROWS}
+""",
+        "%acc, %max, %total",
+    ).replace("  %acc, %max", "  " + load_a("%q", "%m", "%c0") + "  %acc, %max")
+    + f"""  %t1 = tile.expand %total axis 1 : {ROWS} -> tensor<64x1xf32>
+  %t2 = tile.broadcast %t1 : tensor<64x1xf32> -> {ACC}
+  %r = arith.divf %acc, %t2 : {ACC}
+"""
+    + store("%r"),
+    f", %V: {BF16} [K, N]",
+    lambda rng, m, n, k: {"V": matrix(rng, k, n)},
+)
+"""Two dots with a softmax between them; what the second adds to is scaled by what the first gave."""
 
 WRITTEN = Program(
     "written",
@@ -297,6 +332,28 @@ TRIANGLE = Program(
 )
 """As nested, but the n-th tile of a block has n trips: none, one, two … (as many as there are)."""
 
+BOTH = Program(
+    "both",
+    """  %c48 = arith.constant 48 : index
+  %most = arith.minsi %K, %c48 : index
+"""
+    + loop(
+        "%c = %zero, %e = %zero",
+        f"{ACC}, {ACC}",
+        load_a("%a", "%m", "%k")
+        + f"%r = scf.for %j = %c0 to %most step %c16 iter_args(%x = %c) -> ({ACC}) {{\n"
+        + load_b("%b", "%j", "%n") + dot("%d", "%a", "%b", "%x") + f"scf.yield %d : {ACC}\n}}\n"
+        + load_b("%v", "%k", "%n", "%V") + f"%p = tile.cast %r : {ACC} -> tensor<64x16xbf16>\n"
+        + dot("%s", "%a", "%v", "%zero") + f"%q = arith.addf %s, %r : {ACC}\n%y = tile.cast %q : {ACC} -> tensor<64x16xbf16>\n"
+        + load_b("%w", "%k", "%n", "%V") + dot("%o", "%y", "%w", "%e") + f"scf.yield %r, %o : {ACC}, {ACC}\n",
+        "%acc, %other",
+    )
+    + f"  %t = arith.addf %acc, %other : {ACC}\n" + store("%t"),
+    f", %V: {BF16} [K, N]",
+    lambda rng, m, n, k: {"V": matrix(rng, k, n)},
+)
+"""Loads and dots in a loop and in a loop inside it; the inner one reads a tile that the outer one has loaded."""
+
 SIBLINGS = Program(
     "siblings",
     loop("%c = %zero", ACC, load_a("%a", "%m", "%k") + load_b("%b", "%k", "%n") + dot("%d", "%a", "%b", "%c") + f"scf.yield %d : {ACC}\n")
@@ -343,7 +400,7 @@ INNER_DOT = Program(
 PROGRAMS = {
     program.name: program
     for program in (
-        GEMM, SUM_OF_TWO, DUAL, RESCALED, CHAINED, WRITTEN, LAST, STORES, IN_PLACE, MOVING, DOUBLING, INDIRECT, NESTED, TRIANGLE, SIBLINGS,
+        GEMM, SUM_OF_TWO, DUAL, RESCALED, CHAINED, ATTENTION, WRITTEN, LAST, STORES, IN_PLACE, MOVING, DOUBLING, INDIRECT, NESTED, TRIANGLE, BOTH, SIBLINGS,
         CONDITIONAL, INNER_DOT,
     )
 }

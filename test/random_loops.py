@@ -176,7 +176,7 @@ def check(seed: int) -> str | None:
     for number in (1, stages):
         compiled = compile(program.text(number), target)
         arrays = program.arrays(trips, seed, pad)
-        with order(rng.choice(ORDERS) if number > 1 else "latest"):
+        with order(rng.choice(ORDERS) if number > 1 else "latest", races=number > 1):
             compiled(**arrays, device="sim")
         runs.append(arrays)
     scheduled = parse_module(compiled.ir("schedule", facts=usual_facts(compiled.contract)))

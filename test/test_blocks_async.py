@@ -287,3 +287,43 @@ tile.kernel @k(%x: memref<?xf32> [N], %y: memref<?xf32> [N]) grid(%i = 1) {
     x, y = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
     run_kernel(parse_module(text), {"x": x, "y": y})
     assert y.tolist() == x.tolist()
+
+
+def roles(consumer: str, producer: str) -> str:
+    return f"async.roles consumer(warps = 4) {{\n{consumer}}}, producer(warps = 4) {{\n{producer}}}\n"
+
+
+def test_roles_meet_in_channels():
+    """The producer is ahead by as many slots as there are, and both go on in turns."""
+    puts = "".join(put(at) for at in ("%i4", "%i0", "%i12", "%i8"))
+    gets = "".join(get(name) + read_to(name, at) + RELEASE for name, at in (("%a", "%i0"), ("%b", "%i4"), ("%c", "%i8"), ("%d", "%i12")))
+    for depth in (1, 2, 5):
+        assert run_body(channel(depth) + roles(gets, puts)).tolist() == [4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11]
+
+
+def test_roles_in_loops():
+    put_loop = f"scf.for %k = %i0 to %i12 step %i4 {{\n{put('%k')}}}\n"
+    get_loop = f"scf.for %k = %i0 to %i12 step %i4 {{\n{get('%a')}{read_to('%a', '%k')}{RELEASE}}}\n"
+    assert run_body(channel(1) + roles(get_loop, put_loop)).tolist() == [*range(12), -1, -1, -1, -1]
+
+
+def test_roles_that_wait_for_each_other_are_a_deadlock():
+    text = channel(1) + roles(get("%a") + get("%b") + RELEASE + RELEASE, put("%i0") + put("%i4"))
+    with pytest.raises(TeselaError) as caught:
+        run_body(text)
+    error = caught.value.diagnostics[0]
+    assert error.message == "deadlock: consumer and producer wait for ever"
+    consumer, producer = error.notes
+    assert consumer.message.startswith("role consumer: the channel is empty")
+    assert producer.message.startswith("role producer: the channel is full: of its 1 slots 0 are filled and 1 got but not released")
+    assert consumer.location is not None and producer.location is not None and consumer.location.line < producer.location.line
+
+
+def test_a_role_that_never_fills_is_a_deadlock():
+    with pytest.raises(TeselaError, match="deadlock: consumer waits for ever"):
+        run_body(channel(1) + roles(get("%a") + RELEASE, f"%no = arith.constant false\nscf.if %no {{\n{put('%i0')}}}\n"))
+
+
+def test_a_role_that_takes_too_little_is_an_error():
+    with pytest.raises(TeselaError, match="1 slots of the channel were filled and never got"):
+        run_body(channel(2) + roles(get("%a") + RELEASE, put("%i0") + put("%i4")))

@@ -35,6 +35,12 @@ def test_examples_agree_at_every_level(name: str) -> None:
     assert f"{4 * (len(lowering.PIPELINE) + 1)} runs, all as the tile program allows" in out  # two targets, two variants
 
 
+@pytest.mark.parametrize("seeds", ("0", "-1", "few"))
+def test_at_least_one_set_of_arguments(seeds: str) -> None:
+    status, out, err = run(cli.main, "check", str(EXAMPLES / "add.mlir"), "--seeds", seeds)
+    assert (status, out) == (2, "") and f"argument --seeds: '{seeds}' is no positive integer" in err
+
+
 def test_given_dimensions() -> None:
     status, out, _ = run(cli.main, "check", str(EXAMPLES / "gemm.mlir"), "--seeds", "1", "--target", "sm_80", "--dim", "K=0")
     assert status == 0 and out.count("agree") == 2

@@ -453,6 +453,12 @@ def whole_dynamic_array(x: Array[f32, M, N]):
 
 
 @wrong
+def slice_of_a_narrowed_index(x: Array[f32, N], at: index):
+    y = x[i32(at) : i32(at + 8)]
+    #     ^ the extent of the slice i32(at):i32(at + 8) of x is not known when compiling -> write start : start + SIZE with a constant SIZE; past the edge of the array a load reads zeros
+
+
+@wrong
 def slice_with_step(x: Array[f32, N]):
     y = x[0:8:2]
     #         ^ a slice of an array has no step -> load the whole range, or state strides in the signature
@@ -577,6 +583,13 @@ def math_at_run_time(x: Array[f32, N]):
 def python_float(x: Array[i32, N]):
     y = float(x[0])
     #   ^ Python's float takes compile-time values, found the scalar i32 -> use x.to(…) to convert
+
+
+@wrong
+def tile_too_large(x: Array[f32, N]):
+    y = tesela.zeros((1024, 1024), f32)
+    z = tesela.zeros((1024, 1025), f32)
+    #   ^ a tile has at most 1048576 elements, found 1049600 -> a block holds its tiles in registers, 256 KiB in all: take a smaller tile, in a loop
 
 
 @wrong

@@ -40,6 +40,19 @@ def random(*shape, dtype=np.float32, seed=0):
 
 
 @tesela.kernel
+def slices_at_loaded_places(places: Array[i32, M], x: Array[f32, N], y: Array[f32, M, 4], first: i32):
+    row = tesela.grid(M)
+    at = places[row]
+    y[row, 0:4] = x[at : at + 4] + x[first + 2 * at : 2 * (at + 2) + first]
+
+
+def test_a_slice_may_start_at_an_integer():
+    places, x, y = np.array([0, 3, 5], np.int32), random(20), np.zeros((3, 4), np.float32)
+    run(slices_at_loaded_places, {"first": 1}, places=places, x=x, y=y)
+    np.testing.assert_array_equal(y, [x[at : at + 4] + x[1 + 2 * at : 5 + 2 * at] for at in places])
+
+
+@tesela.kernel
 def copy_slices(x: Array[f32, M, N], y: Array[f32, M, N], BM: tesela.constexpr, BN: tesela.constexpr):
     bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
     y[bm * BM : (bm + 1) * BM, bn * BN : BN + bn * BN] = x[BM * bm : BM * bm + BM, bn * BN : BN * (bn + 1)]

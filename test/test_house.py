@@ -281,6 +281,19 @@ def test_the_project_speaks_of_itself_only() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_paths_in_documents() -> None:
+    """A path in backquotes that starts with one of our folders is there; `<name>` stands for what the reader chooses."""
+    folders = "|".join(sorted(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")))
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in tracked_files()
+        if path.suffix == ".md"
+        for found in re.findall(rf"`((?:{folders})/[\w./-]*)`", path.read_text())
+        if not (ROOT / found).exists()
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_links_in_documents() -> None:
     wrong = []
     for path in tracked_files():

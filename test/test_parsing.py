@@ -138,3 +138,15 @@ def test_damaged_text_gives_errors_and_never_a_crash(seed: int) -> None:
         printed = print_module(module)
         assert print_module(parse_module(printed)) == printed
     assert accepted < 150  # the damage is real
+
+
+def test_a_string_without_its_end_is_noticed_at_once() -> None:
+    text = 'func.func @f() attributes {note = "' + "a b" * 1000 + "} {\n  func.return\n}\n"
+    with pytest.raises(TeselaError, match="1:35: error: end of file reached before closing string literal"):
+        parse_module(text)
+
+
+@pytest.mark.parametrize("character", "²½٣")
+def test_other_numerals_than_digits_are_errors(character: str) -> None:
+    with pytest.raises(TeselaError, match=f"1:32: error: unexpected character: {character}"):
+        parse_module(f"func.func @f(%x: memref<4xf32, {character}>)\n")

@@ -137,6 +137,8 @@ def test_runs_ptx_text_with_the_launch_spelled_out(files):
         ([ADD, "--kernel", "sub"], f"{ADD}:1:1: error: the module has no kernel 'sub'"),
         ([ADD, "--grid", "4"], "error: --grid is for PTX text; a kernel states its launch itself"),
         ([ADD, "--param", "n=i32:3"], "error: --param is for PTX text; a kernel states its launch itself"),
+        ([ADD, "--shared", "64"], "error: --shared is for PTX text; a kernel states its launch itself"),
+        (["@k.ptx", "--constant", "N=1"], "error: --constant is for kernels written in Python, and the program is PTX"),
         (["@k.ptx"], "error: @k.ptx is PTX text, which does not say how to launch it\n  hint: give --plan, or --grid, --block and"),
         (["@k.ptx", "--plan", "@x.npy"], "error: '@x.npy' is no launch plan\n"),
         (["@k.ptx", "--plan", "@list.json"], "error: '@list.json' is no launch plan\n"),

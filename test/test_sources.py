@@ -73,6 +73,7 @@ def test_compiles_a_kernel_of_a_python_file():
         ("x = 1\n", [], "error: '@' has no kernel\n  hint: decorate a function with @tesela.kernel\n"),
         ("x = (\n", [], "@:1:5: error: '@' is no Python program: '(' was never closed\n  x = (\n      ^\n"),
         ("def f():\n    return 1 / 0\n\nf()\n", [], "@:2:1: error: '@' raised ZeroDivisionError: division by zero\n      return 1 / 0\n  ^\n"),
+        ("import sys\n\nsys.exit(3)\n", [], "@:3:1: error: '@' raised SystemExit: 3\n  sys.exit(3)\n  ^\n"),
         (None, [], "error: cannot read '@': No such file or directory\n"),
         (TWO, ["--kernel", "double", "--constant", "BLOCK"], "error: --constant BLOCK: NAME=… is required\n"),
         (TWO, ["--kernel", "double", "--constant", "BLOCK=8q"], "error: --constant BLOCK: '8q' is no number\n"),
@@ -104,3 +105,9 @@ def test_constants():
 def test_compile_time_parameters_are_for_python_only(program):
     status, _, err = tesela("compile", str(EXAMPLES / "add.mlir"), "--constant", "BLOCK=64")
     assert status == 1 and err.startswith("error: BLOCK: only kernels written in Python have compile-time parameters")
+
+
+def test_a_file_named_from_its_folder_has_its_lines_in_errors(tmp_path, monkeypatch):
+    (tmp_path / "wrong.py").write_text("x = 1\ny = x / 0\n")
+    monkeypatch.chdir(tmp_path)
+    assert tesela("compile", "wrong.py") == (1, "", "wrong.py:2:1: error: 'wrong.py' raised ZeroDivisionError: division by zero\n  y = x / 0\n  ^\n")

@@ -2,7 +2,7 @@
 
     tesela cache list                        # the newest use first
     tesela cache list --kind tuning
-    tesela cache show 3fa9                   # the one entry whose key begins so: its JSON
+    tesela cache show 3fa9                   # the one entry whose key begins so: its JSON, or the table of a tuning
     tesela cache show 3fa9 --part ptx        # a binary part of it
     tesela cache clear                       # everything; or --kind code
 
@@ -18,6 +18,7 @@ import time
 from typing import TextIO
 
 from ..dialects.diagnostics import TeselaError
+from ..runtime.autotune import Tuning
 from ..runtime.cache import KINDS, Cache, Listed, get_cache
 
 SHOWN_KEY = 12
@@ -72,7 +73,9 @@ def show(cache: Cache, prefix: str, part: str | None, stdout: TextIO) -> None:
     entry = cache.peek(found[0].kind, found[0].key)
     if entry is None:
         raise TeselaError.at(None, f"'{found[0].path}' is damaged", "it is made anew when it is next asked for")
-    if part is None:
+    if part is None and found[0].kind == "tuning":
+        stdout.write(Tuning.from_json(entry.info).table())
+    elif part is None:
         sizes = {name: f"{len(data)} bytes" for name, data in entry.parts.items()}
         stdout.write(json.dumps({"kind": found[0].kind, "key": found[0].key, "title": entry.title, **sizes, "info": entry.info}, indent=2) + "\n")
     elif part not in entry.parts:

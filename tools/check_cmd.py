@@ -12,6 +12,7 @@ import argparse
 from typing import TextIO
 
 from ..dialects.diagnostics import Diagnostic, TeselaError
+from .driver import positive
 from .judging import add_race_arguments
 from .sources import add_program_arguments, compile_source, pairs, read_constants
 
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`tesela check`'s own arguments."""
     add_program_arguments(parser, "an .mlir file with a tile.kernel, or a .py file with a @tesela.kernel")
     parser.add_argument("--target", action="append", metavar="TARGET", help="compile for it; may be repeated (default: sm_80 and sm_90a)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many sets of arguments to try (default: %(default)s)")
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="how many sets of arguments to try (default: %(default)s)")
     add_race_arguments(parser)
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="the value of a symbolic dimension; may be repeated")
 

@@ -46,6 +46,13 @@ def parse_arguments(
         return end.code if isinstance(end.code, int) else 0
 
 
+def positive(text: str) -> int:
+    """The `type` of an option that takes a positive integer."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is no positive integer")
+    return int(text)
+
+
 def guarded(tool: str, action: Callable[[], int], streams: Streams) -> int:
     """Run a tool's action; its exceptions become messages on stderr and an exit status."""
     try:

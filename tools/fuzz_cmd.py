@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from typing import TextIO
 
+from .driver import positive
 from .fuzz.check import Coverage, Outcome, Subject, check, compiled
 from .fuzz.generate import generate
 from .fuzz.program import Program, render
@@ -30,10 +31,10 @@ SIZE = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--seed", type=int, help="the first program's seed (default: a random one)")
-    add("--count", type=int, help="how many programs (default: as many as the time allows)")
+    add("--count", type=positive, help="how many programs (default: as many as the time allows)")
     add("--seconds", type=float, help=f"stop after this time (default: {DEFAULT_SECONDS:g} if there is no count)")
     add(
-        "--size", type=int, default=SIZE, metavar="N", help=f"about how many operations a program has (default: {SIZE})"
+        "--size", type=positive, default=SIZE, metavar="N", help=f"about how many operations a program has (default: {SIZE})"
     )
     add("--target", default="sm_90a", help="the architecture to compile for (default: sm_90a)")
     add(

@@ -31,8 +31,12 @@ from ..runtime.contract import Contract
 from ..runtime.kernel import DEVICES, Kernel
 from ..runtime.launch import Variant
 from ..runtime.specialize import Facts
+from .driver import positive
 from .judging import add_simulator_arguments, simulated_runs
 from .sources import add_program_arguments, compile_source, pairs, read_array, read_constants, read_number
+
+PTX_OPTIONS = {"plan": "plan", "grid": "grid", "block": "block", "shared": "shared", "cluster": "cluster", "param": "params"}
+"""The options that say how PTX text is launched, and where they are kept."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", help="the architecture to compile for (default: the GPU's own; sm_90a in the simulator)")
     add("--plan", metavar="FILE", help="for PTX: the launch plan that `tesela compile --emit plan` wrote")
     add("--grid", metavar="X,Y,Z", help="for PTX without a plan: blocks")
-    add("--block", type=int, metavar="N", help="for PTX without a plan: threads of a block")
-    add("--shared", type=int, default=0, metavar="BYTES", help="for PTX without a plan: dynamic shared memory")
-    add("--cluster", default="1,1,1", metavar="X,Y,Z", help="for PTX without a plan: blocks of a cluster")
+    add("--block", type=positive, metavar="N", help="for PTX without a plan: threads of a block")
+    add("--shared", type=int, metavar="BYTES", help="for PTX without a plan: dynamic shared memory")
+    add("--cluster", metavar="X,Y,Z", help="for PTX without a plan: blocks of a cluster")
     add_simulator_arguments(parser)
     add("--param", dest="params", action="append", default=[], metavar="NAME=…", help="for PTX without a plan: FILE.npy, TYPE:VALUE or zeros:TYPE:4x5")
 
@@ -56,12 +60,12 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     arrays: dict[str, Any] = {name: read_array(path) for name, path in pairs("--in", arguments.inputs)}
     scalars = {name: read_number("--scalar", name, text) for name, text in pairs("--scalar", arguments.scalars)}
     if arguments.file.endswith(".ptx"):
+        if arguments.constants:
+            raise TeselaError.at(None, "--constant is for kernels written in Python, and the program is PTX")
         kernel = _ptx_kernel(arguments, arrays, scalars)
     else:
-        for option in ("plan", "grid", "block", "params"):
-            if getattr(arguments, option):
-                said = f"--{option.removesuffix('s')} is for PTX text"
-                raise TeselaError.at(None, f"{said}; a kernel states its launch itself", "take it out")
+        if idle := [f"--{option}" for option, name in PTX_OPTIONS.items() if getattr(arguments, name)]:
+            raise TeselaError.at(None, f"{idle[0]} is for PTX text; a kernel states its launch itself", "take it out")
         kernel = compile_source(arguments.file, arguments.target, arguments.kernel, **read_constants(arguments.constants))
     outputs = dict(pairs("--out", arguments.outputs))
     known = {arg.name: arg for arg in kernel.contract.args}
@@ -150,8 +154,8 @@ def _spelled_plan(arguments: argparse.Namespace, ptx: str, arrays: dict[str, Any
         tuple(map(str, grid)),
         tuple(params),
         arguments.block,
-        arguments.shared,
-        _triple("--cluster", arguments.cluster),
+        arguments.shared or 0,
+        _triple("--cluster", arguments.cluster or "1,1,1"),
     )
 
 

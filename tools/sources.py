@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..dialects.diagnostics import Location, TeselaError
+from ..frontend.autotune import TunedKernel
 from ..frontend.kernel import KernelFunction
 from ..frontend.types import DTYPES
 from ..runtime.compile import compile
@@ -108,11 +109,13 @@ def python_kernels(path: str | Path) -> dict[str, KernelFunction]:
     except SyntaxError as error:
         place = Location(str(path), error.lineno or 1, error.offset or 1)
         raise TeselaError.at(place, f"'{path}' is no Python program: {error.msg}") from None
-    except Exception as error:  # noqa: BLE001 - the user's own program, which may raise anything
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's own program, which may raise anything
+        # Python makes the path absolute before it runs the file.
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
         place = Location(str(path), frames[-1].lineno or 1, 1) if frames else None
         raise TeselaError.at(place, f"'{path}' raised {type(error).__name__}: {error}") from None
-    return {key: value for key, value in vars(module).items() if isinstance(value, KernelFunction) and value.__module__ == name}
+    found = {key: value.kernel if isinstance(value, TunedKernel) else value for key, value in vars(module).items()}
+    return {key: value for key, value in found.items() if isinstance(value, KernelFunction) and value.__module__ == name}
 
 
 def read_array(path: str) -> np.ndarray[Any, Any]:

@@ -12,6 +12,12 @@ barrier where it is a reader (PTX ISA 9.0 §9.7.13.4). A release waits for the d
 the slot, and it may be filled again. Runs of gets, and of releases, share one barrier, at the end of the run; a release of what an earlier trip
 of the loop has read needs none if there was one in this trip already.
 
+**Between roles.** Where one role fills a channel (by TMA) and another takes it, nobody meets at barriers. Each slot has two mbarriers: *full*, on which
+the copies complete, as above, and *empty*, on which the readers arrive when they give the slot back: one thread of each warpgroup, once its dots
+have read it, or of each warp, where warps read for themselves. A put first waits for the phase of *empty* that the release of the slot's former
+use completes; a fresh mbarrier lets the first one pass (a wait for the parity of the phase before the first). Releases have a counter of
+their own; one after the token of no operation neither arrives nor counts.
+
 **Slots and phases.** Slot n mod depth is filled by put n and read by get n; an mbarrier completes its phase n div depth, whose parity the reader waits
 for. A counter runs from 0 to 2·depth - 1 and gives both. Puts and gets count apart, in `ctx.counters`, which control flow carries round loops and
 through conditionals like any other value. With one slot a put needs no counter, and a get one only for TMA.
@@ -30,6 +36,7 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from ...dialects import async_copy, ptx, tile
+from ...dialects.async_roles import role_of
 from ...dialects.launch_plan import Requirement, TensorMapSpec
 from ...dialects.layout import SharedLayout, TVLayout
 from ...dialects.layout_attrs import ConvertOp, SharedLayoutAttr
@@ -52,7 +59,8 @@ offset of a box in its tile still fits."""
 @dataclass(frozen=True, slots=True)
 class Channel:
     """A channel and where it lies: `offset` and `barrier` in bytes of the block's shared memory, `stride` bytes from slot to slot. `via`: how it
-    is filled. `by_descriptor`: wgmma reads it."""
+    is filled. `by_descriptor`: wgmma reads it. `between_roles`: one role fills it, another takes it; then `by_warp` says whether every warp
+    gives its slots back for itself, or one thread for a warpgroup."""
 
     op: async_copy.ChannelOp
     layout: SharedLayout
@@ -61,6 +69,8 @@ class Channel:
     barrier: int | None
     via: str
     by_descriptor: bool
+    between_roles: bool
+    by_warp: bool
 
     @property
     def depth(self) -> int:
@@ -108,6 +118,7 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
     if len(fills) > 1:
         raise ctx.error(op, f"the channel is filled in several ways: {', '.join(sorted(fills))}", "fill it in one way only")
     barrier = op.barrier.value.data if isinstance(op.barrier, IntegerAttr) else None
+    readers = [reader for reader, _, _ in dot_rules.buffer_readers(op.res)]
     channel = Channel(
         op,
         kind.layout.data,
@@ -115,10 +126,16 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
         slot_bytes(op),
         barrier,
         next(iter(fills), "write"),
-        any(isinstance(reader, async_copy.DotOp) for reader, _, _ in dot_rules.buffer_readers(op.res)),
+        any(isinstance(reader, async_copy.DotOp) for reader in readers),
+        op.joins_roles(),
+        not all(isinstance(reader, async_copy.DotOp) for reader in readers),
     )
     ctx.state[op.res] = channel
-    if channel.depth > 1:
+    if channel.between_roles:
+        _check_roles(ctx, channel)
+        for side in ("put", "get", "release"):
+            ctx.counters[(op.res, side)] = ctx.const(0)
+    elif channel.depth > 1:
         ctx.counters[(op.res, "put")] = ctx.counters[(op.res, "get")] = ctx.const(0)
     elif channel.via == "tma":
         ctx.counters[(op.res, "get")] = ctx.const(0)
@@ -128,10 +145,33 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
         for slot in range(channel.depth):
             address = ctx.shared_address(channel.barrier + 8 * slot)
             ctx.inst("mbarrier.init.shared::cta.b64", [address, ctx.const(1)], guard=ctx.one_thread())
+            if channel.between_roles:
+                ctx.inst(
+                    "mbarrier.init.shared::cta.b64",
+                    [address, ctx.const(_arrivals(channel))],
+                    offsets=[8 * channel.depth],
+                    guard=ctx.one_thread(),
+                )
     elif channel.layout.shape() != channel.shape:
         _zero(ctx, channel.offset, channel.stride * channel.depth)
     if not isinstance(op.next_op, async_copy.ChannelOp):
         _publish(ctx)
+
+
+def _check_roles(ctx: Context, channel: Channel) -> None:
+    """Raises TeselaError unless a role fills it by TMA and a role takes it."""
+    if channel.via != "tma":
+        raise ctx.error(
+            channel.op, f"a channel between roles is filled by TMA, this one by {channel.via}", "fill it in the role that takes it"
+        )
+    if any(role_of(op) is None for op in (*channel.op.fills(), *channel.op.takers())):
+        raise ctx.error(channel.op, "a channel that a role uses must be filled and taken in roles", "move all of its operations into roles")
+
+
+def _arrivals(channel: Channel) -> int:
+    """How many threads arrive to give a slot back."""
+    warps = dot_rules.block_warps(channel.op.takers()[0])
+    return warps if channel.by_warp else warps // dot_rules.WARPGROUP_WARPS
 
 
 def _via(ctx: Context, put: async_copy.PutOp) -> str:
@@ -199,9 +239,10 @@ def _slot_address(ctx: Context, channel: Channel, slot: SSAValue) -> SSAValue:
     return ctx.add(ctx.shared_address(channel.offset), ctx.mul(slot, channel.stride))
 
 
-def _barrier_address(ctx: Context, channel: Channel, slot: SSAValue) -> SSAValue:
+def _barrier_address(ctx: Context, channel: Channel, slot: SSAValue, empty: bool = False) -> SSAValue:
+    """The address of a slot's mbarrier: the one that its copies complete on, or that its readers arrive on."""
     assert channel.barrier is not None
-    return ctx.add(ctx.shared_address(channel.barrier), ctx.shl(slot, 3))
+    return ctx.add(ctx.shared_address(channel.barrier + 8 * channel.depth * empty), ctx.shl(slot, 3))
 
 
 # ---- filling --------------------------------------------------------------------------------------------------------
@@ -218,8 +259,10 @@ def _put(ctx: Context, op: async_copy.PutOp) -> None:
         if via == "tma":
             raise ctx.error(op, f"TMA cannot load this tile of %{name}: {choice.reason}", f'write via "{choice.via}"')
         ctx.note(f"%{name} is loaded by {via}: {choice.reason}")
-    slot, _ = _advance(ctx, channel, "put")
+    slot, parity = _advance(ctx, channel, "put")
     address = _slot_address(ctx, channel, slot)
+    if channel.between_roles:
+        ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, channel, slot, empty=True), ctx.xor(parity, 1)))
     if via == "tma":
         _put_tma(ctx, op, channel, address, _barrier_address(ctx, channel, slot))
         return
@@ -242,15 +285,13 @@ def _put_tma(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAV
     box = (*(form.box[d] for d in form.order), *(1 for _ in others))
     spec = TensorMapSpec(ctx.argument_name(op.array), (*tile_dims, *others), box, form.swizzle_bytes)
     tensormap = ctx.tensormap(op.array, spec)
-    leader = _leader(ctx)
+    leader = ctx.leader()
     ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=leader))
     ctx.require(Requirement("align", spec.arg, 16))
-    for expr in ctx.shape_of_array(op.array):
-        for symbol in expr.symbols():
-            ctx.require(Requirement("max_dim", symbol, COORDINATE_LIMIT))
+    require_coordinates(ctx, op.array)
 
     def issue() -> None:
-        starts = [_coordinate(ctx, index) for index in op.indices]
+        starts = [coordinate(ctx, index) for index in op.indices]
         nbytes = SIZE * len(form.starts)
         for extent in form.box:
             nbytes *= extent
@@ -265,20 +306,14 @@ def _put_tma(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAV
     ctx.if_(leader, issue)
 
 
-def _leader(ctx: Context) -> SSAValue:
-    """A predicate that holds in one lane of the first warp, elected so that the assembler knows it to be one (a comparison of the thread index
-    makes it guard every TMA instruction by a loop over the lanes)."""
-
-    def make() -> SSAValue:
-        elected = ctx.inst("elect.sync", [ctx.const(0xFFFFFFFF)], [reg("pred")])
-        result = ctx.both(elected, ctx.compare("eq", "s32", ctx.warp(), 0))
-        assert result is not None
-        return result
-
-    return ctx.once("leader", make)
+def require_coordinates(ctx: Context, array: SSAValue) -> None:
+    """What the launcher must check: that TMA coordinates reach all of the array."""
+    for expr in ctx.shape_of_array(array):
+        for symbol in expr.symbols():
+            ctx.require(Requirement("max_dim", symbol, COORDINATE_LIMIT))
 
 
-def _coordinate(ctx: Context, index: SSAValue) -> SSAValue:
+def coordinate(ctx: Context, index: SSAValue) -> SSAValue:
     """An index as a TMA coordinate, b32: what does not fit 32 bits is past every edge."""
     value = ctx.min_(ctx.get(index), COORDINATE_LIMIT)
     if not ctx.facts.nonnegative(index):
@@ -443,8 +478,29 @@ def _release(ctx: Context, op: async_copy.ReleaseOp) -> None:
     depths = [ctx.waits[release] for release in releases if release in ctx.waits]
     if depths:
         ctx.inst("wgmma.wait_group.sync.aligned", imms=[min(depths)])
-    if any(_refilled(release) and not _met_since(ctx, release) for release in releases):
+    between = [release for release in releases if _channel_of(ctx, release.channel).between_roles]
+    if any(_refilled(release) and not _met_since(ctx, release) for release in releases if release not in between):
         ctx.barrier()
+    if any(_channel_of(ctx, release.channel).by_warp for release in between):
+        ctx.inst("bar.warp.sync", [ctx.const(0xFFFFFFFF)])
+    for release in reversed(between):
+        _arrive(ctx, release)
+
+
+def _arrive(ctx: Context, release: async_copy.ReleaseOp) -> None:
+    """Gives a slot back to the role that fills the channel."""
+    if release.token is not None and async_waits.is_no_operation(release.token):
+        return
+    channel = _channel_of(ctx, release.channel)
+    key = (channel.op.res, "release")
+    before = ctx.counters[key]
+    slot, _ = _advance(ctx, channel, "release")
+    one = ctx.elected() if channel.by_warp else ctx.warpgroup_leader()
+    if release.token in ctx.flagged:
+        happened = ctx.get(release.token)
+        one = ctx.both(one, happened)
+        ctx.counters[key] = ctx.inst("selp.b32", [ctx.counters[key], before, happened], [reg("b32")])
+    ctx.inst("mbarrier.arrive.shared::cta.b64", [_barrier_address(ctx, channel, slot, empty=True)], guard=one)
 
 
 def _released_before(op: Operation) -> Iterator[async_copy.ReleaseOp]:

@@ -8,7 +8,8 @@ predicates; 16-bit elements are packed two to a b32, the lower value in the low 
 A scalar is one register: index and i64 b64, i32 and f32 b32, f16, bf16, i16 and i8 b16, i1 a predicate.
 
 **The prologue.** What depends only on the thread or on parameters (thread coordinates, pointers, strides) is computed once, at the top of the
-kernel, whatever asks for it first: loops then find it ready. Constants print as immediates and live there too.
+kernel, whatever asks for it first: loops then find it ready. Constants print as immediates and live there too. A role has a prologue
+of its own, at its top (`as_role`): thread coordinates count from its first thread, and what only one role needs is computed by it alone.
 """
 
 from __future__ import annotations
@@ -39,9 +40,15 @@ from ...dialects.ptx import RegType, reg
 from ...dialects.ptx_isa import lookup
 from ...dialects.target import Target
 from ...passes.access import argument_align
-from ...passes.async_waits import wait_depths
+from ...passes.async_waits import flagged_tokens, wait_depths
 from ...passes.divisibility import Divisibility
 from ...passes.dot_rules import static_strides
+
+_OF_A_ROLE = (
+    "first_warp", "warps", "threads", "barrier_number", "one_warp", "scratch_base", "scratch_bytes", "prologue", "_once", "_static", "_scopes",
+    "unsynchronised", "barrier_block", "counters", "stores_under_way",
+)  # fmt: skip
+"""The state of a Context that each role has for itself."""
 
 OpT = TypeVar("OpT", bound=Operation)
 HANDLERS: dict[type[Operation], Callable[[Any, Any], None]] = {}
@@ -56,6 +63,11 @@ def lowers(*kinds: type[Operation]) -> Callable[[Callable[[Context, OpT], None]]
         return function
 
     return register
+
+
+def _power_of_two(value: int | None) -> int | None:
+    """Its logarithm if it is one."""
+    return value.bit_length() - 1 if value is not None and value > 0 and value & (value - 1) == 0 else None
 
 
 def element_bits(kind: Attribute) -> int:
@@ -97,9 +109,13 @@ class Context:
         self.target = target
         self.warps = warps
         self.threads = 32 * warps
+        self.first_warp = 0  # of the role whose code is made; 0 outside of roles
+        self.barrier_number = 0  # the barrier of its threads; 0 is the block's own
+        self.one_warp = False  # whether only the role's first warp comes here
         self.entry = Block()
         self.block = self.entry
         self.prologue: list[Operation] = []
+        self.constants = self.prologue  # the kernel's, whatever role they are for
         self.state: dict[SSAValue, Any] = {}
         self.facts = Divisibility()
         self.params: dict[str, Param] = {}
@@ -118,8 +134,10 @@ class Context:
         self._scopes: list[dict[Any, SSAValue]] = [{}, {}]  # of the prologue, of the blocks round the insertion point
         self._arguments: dict[SSAValue, int] = {value: i for i, value in enumerate(kernel.args)}
         self.unsynchronised: dict[SSAValue, str] = {}  # array -> 'r', 'w' or 'rw' since the last barrier
+        self.flagged = flagged_tokens(kernel)  # tokens that a predicate says of whether they are those of an operation
         self.waits = wait_depths(kernel)  # await or release -> groups of dots that may be under way after it
         self.barrier_block: Block | None = None  # where the last barrier of all threads stands
+        self.stores_under_way = False  # whether bulk stores must be waited for before the threads end
         self.counters: dict[tuple[SSAValue, str], SSAValue] = {}  # (channel, 'put' or 'get') -> position; control carries them
 
     # ---- values -------------------------------------------------------------------------------------------------
@@ -148,6 +166,8 @@ class Context:
         """The register type of a tile-level type."""
         if isinstance(kind, async_copy.PendingType):
             kind = kind.tile
+        if isinstance(kind, async_copy.TokenType):
+            return reg("pred")
         if isinstance(kind, TensorType):
             return register_type(kind.element_type, self.layout(kind))
         return register_type(kind, None)
@@ -194,7 +214,7 @@ class Context:
         if found is None:
             op = ptx.ConstantOp.make(value, cls)
             op.location = self.kernel.location
-            self.prologue.append(op)
+            self.constants.append(op)
             found = self._constants[key] = op.res
             self._known[found] = value
         return found
@@ -252,6 +272,33 @@ class Context:
             self.block = before
             self._scopes.pop()
             self._at_prologue = at_prologue
+
+    @contextmanager
+    def as_role(self, number: int, first_warp: int, warps: int, scratch_base: int) -> Iterator[None]:
+        """What is made inside is the code of role `number`, at the end of a block of its own: `warps` warps from `first_warp`. Its prologue
+        goes to the block's top."""
+        saved = {name: getattr(self, name) for name in _OF_A_ROLE}
+        self.first_warp, self.warps, self.threads = first_warp, warps, 32 * warps
+        self.barrier_number = number + 1
+        self.scratch_base, self.scratch_bytes = scratch_base, 0
+        self.prologue, self._once, self._static = [], {}, set()
+        self._scopes = [{key: value for scope in self._scopes for key, value in scope.items()}, {}]
+        self.unsynchronised, self.barrier_block = dict(self.unsynchronised), None
+        self.counters, self.stores_under_way = dict(self.counters), False
+        block = self.block
+        first = block.last_op
+        try:
+            yield
+            start = block.first_op if first is None else first.next_op
+            if start is None:
+                block.add_ops(self.prologue)
+            else:
+                block.insert_ops_before(self.prologue, start)
+        finally:
+            needed = self.scratch_base + self.scratch_bytes
+            for name, value in saved.items():
+                setattr(self, name, value)
+            self.scratch_bytes = max(self.scratch_bytes, needed - self.scratch_base)
 
     # ---- integer arithmetic on one register, folding what is known ----------------------------------------------
 
@@ -374,15 +421,15 @@ class Context:
         return self.once(("special", name), make)
 
     def tid(self) -> SSAValue:
-        """The thread's index in the block, b32."""
-        return self.special("%tid.x")
+        """The thread's index in its role (in the block, outside of roles), b32."""
+        return self.once("tid", lambda: self.sub(self.special("%tid.x"), 32 * self.first_warp))
 
     def lane(self) -> SSAValue:
         """The thread's index in its warp, b32."""
-        return self.once("lane", lambda: self.and_(self.tid(), 31))
+        return self.once("lane", lambda: self.and_(self.special("%tid.x"), 31))
 
     def warp(self) -> SSAValue:
-        """The warp's index in the block, b32: broadcast from lane 0, so that the assembler knows it to be the same for the whole warp."""
+        """The warp's index in its role, b32: broadcast from lane 0, so that the assembler knows it to be the same for the whole warp."""
 
         def make() -> SSAValue:
             index = self.shr(self.tid(), 5)
@@ -393,7 +440,7 @@ class Context:
         return self.once("warp", make)
 
     def warpgroup(self) -> SSAValue:
-        """The warpgroup's index in the block, b32."""
+        """The warpgroup's index in its role, b32."""
         return self.once("warpgroup", lambda: self.shr(self.warp(), 2))
 
     def thread_digit(self, weight: int, extent: int) -> SSAValue:
@@ -439,17 +486,43 @@ class Context:
         return self.once(("holder", tuple((mode.extent, mode.is_broadcast) for mode in layout.thread)), make)
 
     def one_thread(self) -> SSAValue:
-        """A predicate that holds in the block's first thread."""
+        """A predicate that holds in the first thread of the role, or block."""
         return self.once("one thread", lambda: self.compare("eq", "s32", self.tid(), 0))
 
+    def elected(self) -> SSAValue:
+        """A predicate that holds in one lane of each warp, elected so that the assembler knows it to be one (a comparison of the thread
+        index makes it guard every TMA instruction by a loop over the lanes)."""
+        return self.once("elected", lambda: self.inst("elect.sync", [self.const(0xFFFFFFFF)], [reg("pred")]))
+
+    def leader(self) -> SSAValue:
+        """A predicate that holds in the elected lane of the first warp of the role, or block."""
+
+        def make() -> SSAValue:
+            result = self.both(self.elected(), self.compare("eq", "s32", self.warp(), 0))
+            assert result is not None
+            return result
+
+        return self.elected() if self.one_warp else self.once("leader", make)
+
+    def warpgroup_leader(self) -> SSAValue:
+        """A predicate that holds in the elected lane of the first warp of each warpgroup."""
+
+        def make() -> SSAValue:
+            result = self.both(self.elected(), self.compare("eq", "s32", self.and_(self.warp(), 3), 0))
+            assert result is not None
+            return result
+
+        return self.once("warpgroup leader", make)
+
     def barrier(self) -> None:
-        """All threads of the block meet, and see each other's writes to shared and global memory."""
-        self.inst("bar.sync", [self.const(0)])
+        """All threads of the role, or block, meet, and see each other's writes to shared and global memory."""
+        number = self.const(self.barrier_number)
+        self.inst("bar.sync", [number, self.const(self.threads)] if self.barrier_number else [number])
         self.unsynchronised.clear()
         self.barrier_block = self.block
 
     def order_access(self, array: SSAValue, access: str) -> None:
-        """Called before an access ('r' or 'w') of a block's threads to an array: a barrier where an earlier access of another thread to what may be
+        """Called before an access ('r' or 'w') of a role's threads to an array: a barrier where an earlier access of another thread to what may be
         the same memory must come first. Two accesses conflict if one writes; two arrays may be the same memory unless stated `noalias`."""
         for other, earlier in self.unsynchronised.items():
             if access == "r" and earlier == "r":
@@ -573,6 +646,9 @@ class Context:
                 return self.max_(left, right)
             case "floordiv":
                 return self.inst("div.s64", [left, right], [reg("b64")])
+            case "floordiv" | "ceildiv" if (shift := _power_of_two(self.known(right))) is not None:
+                above = self.add(left, self.sub(right, 1)) if expr.op == "ceildiv" else left
+                return self.inst("shr.s64", [above, self.const(shift)], [reg("b64")]) if shift else above
             case "ceildiv":
                 above = self.add(left, self.sub(right, 1))
                 return self.inst("div.s64", [above, right], [reg("b64")])
@@ -587,8 +663,10 @@ class Context:
         """The generic address of a tensor map over `array`, which becomes a parameter."""
 
         def make() -> SSAValue:
-            name = f"tm_{spec.arg}_{sum(param.kind == 'tensormap' for param in self.params.values())}"
-            self.params[name] = Param("tensormap", name, spec.arg, 0, spec)
+            name = next((param.name for param in self.params.values() if param.tensormap == spec), None)
+            if name is None:
+                name = f"tm_{spec.arg}_{sum(param.kind == 'tensormap' for param in self.params.values())}"
+                self.params[name] = Param("tensormap", name, spec.arg, 0, spec)
             op = ptx.ParamAddressOp.make(name)
             self.add_op(op)
             return op.res

@@ -176,6 +176,7 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
             parts.append(part)
     ctx.inst("wgmma.commit_group.sync.aligned")
     ctx.set(op.res, ctx.concat(parts))
+    ctx.set(op.read, ctx.const(1, "pred"))
 
 
 def _group(ctx: Context, weight: int, extent: int) -> SSAValue:
@@ -207,7 +208,8 @@ def _ready(ctx: Context, op: async_copy.ReadyOp) -> None:
 
 @lowers(async_copy.TokenOp)
 def _token(ctx: Context, op: async_copy.TokenOp) -> None:
-    """No instruction: what a token means for a wait is known when the code is made."""
+    """No instruction: what a token means for a wait is known when the code is made. Its value: whether there is an operation."""
+    ctx.set(op.res, ctx.const(int(op.event.data != "none"), "pred"))
 
 
 # ---- mma.sync -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from typing import ClassVar
 from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StridedLayoutAttr, i64
 from xdsl.ir import Region
 
-from ...dialects import ptx, tile
+from ...dialects import async_copy, ptx, tile
+from ...dialects.async_roles import RolesOp
 from ...dialects.diagnostics import TeselaError
 from ...dialects.dim_expr import DimExpr
 from ...dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, ScalarArg
@@ -21,15 +22,19 @@ from ...dialects.ptx import reg
 from ...dialects.target import Target
 from ...passes.access import memory_bytes
 from ...passes.base import Pass, PassContext
-from . import channels, dots, elementwise, memory, reduce, shapes  # noqa: F401 -- they register their handlers
-from .context import Context, scalar_class
+from . import channels, dots, elementwise, memory, reduce, roles, shapes  # noqa: F401 -- they register their handlers
+from .context import Context, lowers, scalar_class
 from .control import lower_block
+from .stores import finish_stores
 
 DEFAULT_WARPS = 4
 
 
 def kernel_warps(kernel: tile.KernelOp) -> int:
-    """The number of warps of the kernel's blocks: its attribute `warps`, or 4."""
+    """The number of warps of the kernel's blocks: those of its roles, or its attribute `warps`, or 4."""
+    for op in kernel.body.block.ops:
+        if isinstance(op, RolesOp):
+            return op.total_warps
     stated = kernel.attributes.get("warps")
     if stated is None:
         return DEFAULT_WARPS
@@ -66,6 +71,7 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
         block_id = ctx.special(f"%ctaid.{axis}")
         ctx.set(argument, ctx.once(("grid", axis), lambda block_id=block_id: ctx.widen(block_id)))
     lower_block(ctx, kernel.body.block)
+    finish_stores(ctx)
 
     entry = ctx.entry
     first = entry.first_op
@@ -96,7 +102,7 @@ def _accesses(kernel: tile.KernelOp) -> dict[object, str]:
     for op in kernel.body.walk():
         for value in op.operands:
             if isinstance(value.type, MemRefType):
-                mode = "w" if isinstance(op, tile.StoreOp) else "r"
+                mode = "w" if isinstance(op, tile.StoreOp | async_copy.StoreOp) else "r"
                 found[value] = mode if found.get(value, mode) == mode else "rw"
     return found
 
@@ -144,7 +150,23 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
         shared_bytes,
         requirements=tuple(requirements),
         notes=tuple(ctx.notes),
+        persistent=tile.walks_its_grid(kernel),
     )
+
+
+@lowers(tile.BlockIndexOp)
+def _block_index(ctx: Context, op: tile.BlockIndexOp) -> None:
+    ctx.set(op.res, ctx.once("block index", lambda: ctx.widen(ctx.special("%ctaid.x"))))
+
+
+@lowers(tile.BlockCountOp)
+def _block_count(ctx: Context, op: tile.BlockCountOp) -> None:
+    ctx.set(op.res, ctx.once("block count", lambda: ctx.widen(ctx.special("%nctaid.x"))))
+
+
+@lowers(tile.GridExtentOp)
+def _grid_extent(ctx: Context, op: tile.GridExtentOp) -> None:
+    ctx.set(op.res, ctx.dim_expr(ctx.kernel.grid.data[op.axis.value.data].data))
 
 
 @dataclass

@@ -342,18 +342,21 @@ def write_tile(
     extents: Sequence[int],
     value: SSAValue,
     guard: SSAValue | None = None,
+    size: int = 2,
 ) -> None:
-    """A tile of 16-bit elements from registers into a buffer, without what lies at or past `extents`; where `guard` holds."""
+    """A tile of elements of `size` bytes, 2 or 4, from registers into a buffer, without what lies at or past `extents`; where `guard` holds."""
     n = layout.num_values
-    form = matrix_form(layout, shared) if ctx.target.compute_capability >= (9, 0) else None
+    form = matrix_form(layout, shared) if size == 2 and ctx.target.compute_capability >= (9, 0) else None
     if form is not None and all(reach <= extent for reach, extent in zip(layout.shape(), extents, strict=True)):
         access = plan_shared(ctx, base, shared, 2, form.layout, 1, form.layout.shape())
         ctx.inst(form.opcode("stmatrix"), [access.address, value], offsets=access.offsets, guard=guard)
         return
-    vector = _access_vector(layout, shared, extents)
-    access = plan_shared(ctx, base, shared, 2, layout, vector, extents)
+    vector = gcd(_access_vector(layout, shared, extents), 16 // size)
+    access = plan_shared(ctx, base, shared, size, layout, vector, extents)
     inside = ctx.both(access.inside, guard)
-    if vector == 1:
+    if size == 4:
+        ctx.inst(f"st.shared.{_form(2 * vector)}", [access.address, value], offsets=access.offsets, guard=inside)
+    elif vector == 1:
         if value.type.cls == "b32":
             value = ctx.inst("mov.b32", [value], [reg("b16", n)])
         ctx.inst("st.shared.b16", [access.address, value], offsets=access.offsets, guard=inside)

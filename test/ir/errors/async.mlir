@@ -83,3 +83,105 @@ tile.kernel @k(%A: memref<?x?xbf16> [M, K], %f: f32, %h: bf16) grid(%m = M) {
   // expected-error@+1 {{'arith.addf' does not take !async.buffer<128x64xbf16> here}}
   %0 = arith.addf %b, %b : !async.buffer<128x64xbf16>
 }
+
+// -----
+
+tile.kernel @k(%A: memref<?x?xbf16> [M, K]) grid(%m = M) {
+  // expected-error@+1 {{'async.roles': the roles' names must differ, found a, a}}
+  async.roles a(warps = 4) {}, a(warps = 4) {}
+}
+
+// -----
+
+tile.kernel @k(%A: memref<?x?xbf16> [M, K]) grid(%m = M) {
+  // expected-error@+1 {{'async.roles': a role has at least one warp, found 4, 0}}
+  async.roles a(warps = 4) {}, b(warps = 0) {}
+}
+
+// -----
+
+tile.kernel @k(%A: memref<?x?xbf16> [M, K]) grid(%m = M) {
+  // expected-error@+1 {{'async.roles': a block has at most 1024 threads, the roles have 1056}}
+  async.roles a(warps = 32) {}, b(warps = 1) {}
+}
+
+// -----
+
+tile.kernel @k(%A: memref<?x?xbf16> [M, K]) grid(%m = M) {
+  // expected-error@+1 {{'async.roles': either all roles state their registers or none does}}
+  async.roles a(warps = 8, registers = 240) {}, b(warps = 4) {}
+}
+
+// -----
+
+tile.kernel @k(%A: memref<?x?xbf16> [M, K]) grid(%m = M) {
+  // expected-error@+1 {{'async.roles': role b changes its registers, so it must have whole warpgroups of 4 warps, found 1}}
+  async.roles a(warps = 8, registers = 200) {}, b(warps = 1, registers = 24) {}
+}
+
+// -----
+
+tile.kernel @k(%A: memref<?x?xbf16> [M, K]) grid(%m = M) {
+  // expected-error@+1 {{'async.roles': role a: registers must be a multiple of 8 from 24 to 256, found 236}}
+  async.roles a(warps = 8, registers = 236) {}, b(warps = 4, registers = 24) {}
+}
+
+// -----
+
+tile.kernel @k(%A: memref<?x?xbf16> [M, K]) grid(%m = M) {
+  // expected-error@+1 {{'async.roles': the roles' registers sum to 66560, but the block starts with 64512 (384 threads of 168): the role that asks last would wait for ever; give some of them fewer}}
+  async.roles a(warps = 8, registers = 240) {}, b(warps = 4, registers = 40) {}
+}
+
+// -----
+
+tile.kernel @k(%A: memref<?x?xbf16> [M, K]) grid(%m = M) {
+  %yes = arith.constant true
+  scf.if %yes {
+    // expected-error@+1 {{'async.roles': roles stand in the kernel's own block: they are whole warps for all of its time}}
+    async.roles a(warps = 8) {}, b(warps = 4) {}
+  }
+}
+
+// -----
+
+tile.kernel @k(%A: memref<?x?xbf16> [M, K]) grid(%m = M) {
+  // expected-error@+1 {{'async.roles': roles end the kernel: what comes after them belongs into one of them}}
+  async.roles a(warps = 8) {}, b(warps = 4) {}
+  %c0 = arith.constant 0 : index
+}
+
+// -----
+
+tile.kernel @k(%A: memref<?x?xbf16> [M, K]) grid(%m = M) {
+  // expected-error@+1 {{'async.channel': the channel is filled by several roles, a and b: their order is not determined}}
+  %c = async.channel depth 1 : !async.channel<128x64xbf16>
+  async.roles a(warps = 4) {
+    async.put %c, %A[%m, %m] : !async.channel<128x64xbf16>, memref<?x?xbf16>
+  }, b(warps = 4) {
+    async.put %c, %A[%m, %m] : !async.channel<128x64xbf16>, memref<?x?xbf16>
+  }
+}
+
+// -----
+
+tile.kernel @k(%f: f32) grid(%m = 1) {
+  // expected-error@+1 {{'async.token': the event must be none or here, found there}}
+  %t = async.token there : !async.token
+}
+
+// -----
+
+tile.kernel @k(%f: f32) grid(%m = 1) {
+  // expected-error@+1 {{async.ready takes a tile, found f32}}
+  %t = async.ready %f : f32
+}
+
+// -----
+
+tile.kernel @k(%f: f32, %h: bf16) grid(%m = 1) {
+  %c = async.channel depth 1 : !async.channel<64x64xbf16>
+  %b = async.get %c later 1 : !async.channel<64x64xbf16> -> !async.buffer<64x64xbf16>
+  // expected-error@+1 {{async.dot takes a lhs, a rhs buffer and an accumulator tile}}
+  %p, %t = async.dot %b, %b, %f : !async.buffer<64x64xbf16>, !async.buffer<64x64xbf16>, f32
+}

@@ -235,5 +235,42 @@ func.func @redefined_block() {
 
 // -----
 
+// A loop's own variable stands in its body only.
+func.func @own_region(%n: index) {
+  // expected-note@+2 {{%i is defined here, in a region that cannot be seen from the use}}
+  // expected-error@+1 {{use of undefined value %i}}
+  scf.for %i = %n to %n step %i {
+  }
+  func.return
+}
+
+// -----
+
+func.func @later_in_own_region(%n: index) {
+  scf.for %i = %n to %m step %n { // expected-error {{use of undefined value %m}}
+    %m = arith.addi %i, %n : index // expected-note {{%m is defined here, in a region that cannot be seen from the use}}
+  }
+  func.return
+}
+
+// -----
+
+func.func @index_range() {
+  %0 = arith.constant 9223372036854775807 : index
+  // expected-error@+1 {{'arith.constant': an index has 64 bits and a sign, which 9223372036854775808 does not fit}}
+  %1 = arith.constant 9223372036854775808 : index
+  %2 = arith.constant -9223372036854775808 : index
+  // expected-error@+1 {{'arith.constant': an index has 64 bits and a sign, which -9223372036854775809 does not fit}}
+  %3 = arith.constant -9223372036854775809 : index
+  func.return
+}
+
+// -----
+
+// expected-error@+1 {{a name is required after '%', '@', '#', '!' or '^'}}
+# = #layout.tv<thread [4:(1,0)], value []>
+
+// -----
+
 func.func @unclosed(%a: i32) { // expected-error@+2 {{expected an operation, a block label or '}'}}
   func.return

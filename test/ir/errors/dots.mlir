@@ -7,7 +7,7 @@ tile.kernel @types(%A: memref<?x?xf32, strided<[?, 1]>> [M, K]) grid(%g = M) {
   %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
   %a = tile.load %A[%c0, %c0] : memref<?x?xf32, strided<[?, 1]>> -> tensor<64x64xf32>
   // expected-error@+2 {{dot takes f16 or bf16 operands, found f32}}
-  // expected-hint@+1 {{cast the operands with tile.cast}}
+  // expected-hint@+1 {{other types run in the interpreter only: convert the operands (tile.cast; x.to(f16) in Python)}}
   %d = tile.dot %a, %a, %zero : tensor<64x64xf32>, tensor<64x64xf32> -> tensor<64x64xf32>
 }
 
@@ -80,4 +80,13 @@ tile.kernel @tiles(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %C: memref<?x?x
   %t = tile.transpose %a [1, 0] : tensor<128x1024xbf16> -> tensor<1024x128xbf16>
   %d = tile.dot %a, %t, %zero : tensor<128x1024xbf16>, tensor<1024x128xbf16> -> tensor<128x128xf32>
   tile.store %d, %C[%c0, %c0] : tensor<128x128xf32>, memref<?x?xf32, strided<[?, 1]>>
+}
+
+// -----
+
+// expected-error@+2 {{the buffers take 16384000000000000 bytes of shared memory, a block of sm_90a can have 232448}}
+// expected-hint@+1 {{at most 14 stages fit}}
+tile.kernel @deep(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K]) grid(%g = M) {
+  // expected-note@+1 {{%c: 128x64xbf16, 16384 bytes × 1000000000000 stages = 16384000000000000 bytes}}
+  %c = async.channel depth 1000000000000 : !async.channel<128x64xbf16, #layout.shared<[128:64], [64:1], swizzle<3, 3, 3>>>
 }

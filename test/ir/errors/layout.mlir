@@ -64,3 +64,23 @@ tile.kernel @k(%f: f32, %A: memref<?xf32> [M]) grid(%g = M) {
   // expected-error@+1 {{'layout.convert': the operand needs a thread-value layout, as in tensor<16x8xf32, #layout.tv<thread [...], value [...]>>}}
   %1 = layout.convert %y : tensor<8xf32> -> tensor<8xf32, #layout.tv<thread [8:(1), 4:(0)], value []>>
 }
+
+// -----
+
+// expected-error@+1 {{the layout is larger than any tile can be: its elements are 18446744073709551616, at most 16777216 are allowed}}
+"test.op"() {a = #layout.tv<thread [18446744073709551616:(1)], value []>} : () -> ()
+
+// -----
+
+// expected-error@+1 {{the layout is larger than any tile can be: its threads are 33554432, at most 16777216 are allowed}}
+"test.op"() {a = #layout.tv<thread [33554432:(0)], value []>} : () -> ()
+
+// -----
+
+// expected-error@+1 {{the layout is larger than any tile can be: the values of a thread are 33554432, at most 16777216 are allowed}}
+"test.op"() {a = #layout.tv<thread [4:(1)], value [33554432:(0)]>} : () -> ()
+
+// -----
+
+// expected-error@+1 {{the layout is larger than any tile can be: the places of its buffer are 1000000001, at most 16777216 are allowed}}
+"test.op"() {a = #layout.shared<[2:1000000000]>} : () -> ()

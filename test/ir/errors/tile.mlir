@@ -288,3 +288,12 @@ tile.kernel @k(%A: memref<?x?xf32, affine_map<(d0, d1) -> (d1, d0)>> [M, N]) gri
 // expected-error@+1 {{'tile.kernel': argument %A: tensor<8xf32> is no element type; known: f16, bf16, f32, f64, i1, i8, i16, i32, i64, index}}
 tile.kernel @k(%A: tensor<8xf32>) grid(%g = 1) {
 }
+
+// -----
+
+tile.kernel @k(%x: memref<?xf32> [N]) grid(%g = N) {
+  %0 = tile.load %x[%g] : memref<?xf32> -> tensor<1048576xf32>
+  // expected-error@+2 {{'tile.load': a tile has at most 1048576 elements, found 1048577}}
+  // expected-hint@+1 {{a block holds its tiles in registers, 256 KiB in all: take a smaller tile, in a loop}}
+  %1 = tile.load %x[%g] : memref<?xf32> -> tensor<1048577xf32>
+}

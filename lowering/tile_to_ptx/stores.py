@@ -1,0 +1,84 @@
+"""Lowering of async.store: registers to a buffer, the buffer to memory by TMA, one part of the tile after another.
+
+    one thread        waits until the store that read this buffer before has read it (cp.async.bulk.wait_group.read)
+    all               meet; write their values of the part (stmatrix where it fits); fence.proxy.async; meet
+    the same thread   issues the store and commits a group
+
+Groups of bulk stores belong to the thread that issues them, so it is always the same, the elected one of the first warp. A group is all that
+has read a buffer, and groups complete their reads in order, so with d buffers at most d - 1 may still be reading when one is
+written. Before the threads end, everything must have been stored: shared memory goes with them.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from ...dialects import async_copy
+from ...dialects.launch_plan import Requirement, TensorMapSpec
+from ...passes.access import memory_bytes
+from ...passes.stage_stores import part_layout, part_of
+from .channels import coordinate, require_coordinates
+from .context import Context, lowers
+from .elements import check_lowered
+from .shared_access import write_tile
+
+
+@lowers(async_copy.StoreOp)
+def _store(ctx: Context, op: async_copy.StoreOp) -> None:
+    channel, depth = op.channel.owner, 0
+    kind = op.value.type
+    check_lowered(ctx, kind.element_type, op)
+    found = part_of(ctx.kernel, op)
+    if not isinstance(channel, async_copy.ChannelOp) or found is None or found[0] != channel.res.type.shape or channel.offset is None:
+        raise ctx.error(op, "TMA cannot store this tile through these buffers", "write tile.store, or let stage-stores choose")
+    extents, shared = found
+    size = memory_bytes(kind.element_type)
+    depth, offset = channel.depth.value.data, channel.offset.value.data
+    nbytes = shared.size() * size
+    form = shared.tma_form(size)
+    assert form is not None, "part_of has made it so"
+    of = op.tile_dims()
+    tile_dims = [of[d] for d in form.order]
+    others = [d for d in range(op.array.type.get_num_dims()) if d not in of]
+    box = (*(form.box[d] for d in form.order), *(1 for _ in others))
+    spec = TensorMapSpec(ctx.argument_name(op.array), (*tile_dims, *others), box, form.swizzle_bytes)
+    tensormap = ctx.tensormap(op.array, spec)
+    leader = ctx.leader()
+    ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=leader))
+    ctx.require(Requirement("align", spec.arg, 16))
+    require_coordinates(ctx, op.array)
+    ctx.order_access(op.array, "w")
+
+    layout, registers = ctx.layout(op.value), ctx.get(op.value)
+    inner = form.order[0]
+    part = part_layout(layout, inner, extents[inner])
+    assert part is not None, "part_of has made it so"
+    per_register = layout.num_values // registers.type.count
+    rank = len(spec.dims)
+    starts = [range(0, whole, extent) for whole, extent in zip(kind.get_shape(), extents)]
+    for number, corner in enumerate(product(*starts)):
+        inside = [v for v in range(layout.num_values) if layout.value_coords(v)[inner] // extents[inner] * extents[inner] == corner[inner]]
+        buffer = ctx.shared_address(offset + number % depth * nbytes)
+        ctx.inst("cp.async.bulk.wait_group.read", imms=[depth - 1], guard=leader)
+        ctx.barrier()
+        values = ctx.pick(registers, [v // per_register for v in inside[::per_register]])
+        write_tile(ctx, buffer, shared, part, extents, values, ctx.first_holder(part), size)
+        ctx.inst("fence.proxy.async.shared::cta")
+        ctx.barrier()
+
+        def issue() -> None:
+            at = [coordinate(ctx, index) for index in op.indices]
+            for start in form.starts:
+                coords = [ctx.add(at[of[d]], corner[d] + start[d]) for d in form.order] + [at[d] for d in others]  # noqa: B023
+                source = ctx.add(buffer, shared.offset(start) * size)  # noqa: B023
+                ctx.inst(f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group", [tensormap, ctx.concat(coords), source])
+            ctx.inst("cp.async.bulk.commit_group")
+
+        ctx.if_(leader, issue)
+    ctx.stores_under_way = True
+
+
+def finish_stores(ctx: Context) -> None:
+    """Before the threads of a role, or block, end: what they store has left shared memory, and is in memory."""
+    if ctx.stores_under_way:
+        ctx.inst("cp.async.bulk.wait_group", imms=[0], guard=ctx.leader())

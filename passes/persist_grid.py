@@ -1,0 +1,144 @@
+"""persist-grid: as many blocks as there are multiprocessors, each of which walks its share of the logical grid.
+
+A kernel that has roles holds a whole multiprocessor, so one block is launched for each, and the loop over the grid's points moves
+into the kernel: nothing has to be set up again for the next one, and the role that loads goes on to it while the others still store. A kernel's
+blocks are independent and unordered, so that any order and any number of blocks is right.
+
+    grid(%bm = M ceildiv 128, %bn = N ceildiv 256) {      %first = tile.block_index   %count = tile.block_count
+      …                                              →    scf.for %t = %first to %tiles step %count {
+    }                                                       %bm, %bn = the %t-th point
+                                                            …
+                                                          } {independent}
+
+**Order.** Blocks that run at the same time should share what they load. Points are taken in panels of 8 along the first axis: all points of 8 rows, row by
+row fastest, then those of the next 8. So 132 neighbouring points are about 8 rows by 16 columns, and both operands of a product are read from
+L2 by many blocks. The last panel has as many rows as are left:
+
+    t      0  1 …  7 | 8  9 … 15 | …        panel  = t / (8·columns)         rest = t mod (8·columns)
+    row    0  1 …  7 | 0  1 …  7 | …        rows   = min(8, all rows - 8·panel)
+    column 0  0 …  0 | 1  1 …  1 | …        column = rest / rows             row  = 8·panel + rest mod rows
+
+A third axis is the slowest. The arithmetic is on 32 bits: the grid has less than 2³¹ points (the launcher checks).
+
+**When.** With roles, by `specialize_warps.decide`; the kernel's attribute `persistent` overrides that: `false` never, `true` always. So does the
+option `when`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IndexType, IntegerAttr, ModuleOp, UnitAttr, i32
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from ..dialects import async_copy, tile
+from ..dialects.async_roles import RolesOp
+from .base import Pass, PassContext
+from .dot_rules import INDEPENDENT
+from .specialize_warps import decide, stated
+
+PANEL = 8
+"""Rows of a panel: with 132 blocks the panel of a wave is about twice as many columns wide, which is nearly square for tiles of 128×256."""
+
+
+@dataclass
+class PersistGrid(Pass):
+    """Let a fixed number of blocks walk the grid. `when`: for kernels that will have roles, for all, or for none; `panel`: rows of a panel."""
+
+    name: ClassVar[str] = "persist-grid"
+    when: Literal["auto", "always", "never"] = "auto"
+    panel: int = PANEL
+
+    def run(self, module: ModuleOp, context: PassContext) -> None:
+        target = context.require_target(self.name)
+        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+            wanted = stated(kernel, "persistent")
+            if self.when == "never" or wanted is False or tile.walks_its_grid(kernel):
+                continue
+            if any(isinstance(op, RolesOp) for op in kernel.body.block.ops):
+                continue  # who writes roles writes their loops
+            if wanted or self.when == "always" or decide(kernel, target).puts:
+                _persist(kernel, self.panel)
+
+
+def _persist(kernel: tile.KernelOp, panel: int) -> None:
+    """Moves the kernel's body, but for its channels, into a loop over its share of the grid."""
+    body = kernel.body.block
+    end = body.last_op
+    assert end is not None
+    inside = [op for op in body.ops if op is not end and not isinstance(op, async_copy.ChannelOp)]
+    outer = _Builder(kernel)
+    axes = range(len(kernel.grid.data))
+    extents = [outer.add(tile.GridExtentOp.make(axis)) for axis in axes]
+    total = extents[0]
+    for extent in extents[1:]:
+        total = outer.add(arith.MuliOp(total, extent))
+    first, count = outer.add(tile.BlockIndexOp.make()), outer.add(tile.BlockCountOp.make())
+    widths = [outer.to_i32(extent) for extent in extents]
+    block = Block(arg_types=[IndexType()])
+    block.args[0].name_hint = "point"
+    inner = _Builder(kernel)
+    if len(extents) == 1:
+        coordinates: list[SSAValue] = [block.args[0]]
+    else:
+        coordinates = _coordinates(outer, inner, inner.to_i32(block.args[0]), widths, panel)
+    for argument, coordinate in zip(kernel.grid_args, coordinates):
+        coordinate.name_hint = argument.name_hint
+        argument.replace_all_uses_with(coordinate)
+    for op in inside:
+        op.detach()
+    yielded = scf.YieldOp()
+    yielded.location = kernel.location
+    block.add_ops([*inner.ops, *inside, yielded])
+    loop = scf.ForOp.create(operands=[first, total, count], regions=[Region(block)], attributes={INDEPENDENT: UnitAttr()})
+    loop.location = kernel.location
+    body.insert_ops_before([*outer.ops, loop], end)
+
+
+def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list[SSAValue], panel: int) -> list[SSAValue]:
+    """The coordinates of a point of a grid of two or three axes; `outer` collects what all points have in common. All i32 but the result."""
+    rows, columns = widths[:2]
+    after: list[SSAValue] = []
+    if len(widths) == 3:
+        plane = outer.add(arith.MuliOp(rows, columns))
+        third = inner.add(arith.DivUIOp(point, plane))
+        point = inner.remainder(point, third, plane)
+        after = [third]
+    height = outer.constant(panel)
+    size = outer.add(arith.MuliOp(height, columns))
+    number = inner.add(arith.DivUIOp(point, size))
+    rest = inner.remainder(point, number, size)
+    top = inner.add(arith.MuliOp(number, height))
+    left = inner.at_least(1, inner.add(arith.MinSIOp(inner.add(arith.SubiOp(rows, top)), height)))
+    column = inner.add(arith.DivUIOp(rest, left))
+    row = inner.add(arith.AddiOp(top, inner.remainder(rest, column, left)))
+    return [inner.add(arith.IndexCastOp(value, IndexType())) for value in (row, column, *after)]
+
+
+class _Builder:
+    """Collects new operations, at the source location of `at`."""
+
+    def __init__(self, at: Operation) -> None:
+        self.at = at
+        self.ops: list[Operation] = []
+
+    def add(self, op: Operation) -> SSAValue:
+        op.location = self.at.location
+        self.ops.append(op)
+        return op.results[0]
+
+    def constant(self, value: int, kind: Attribute = i32) -> SSAValue:
+        return self.add(arith.ConstantOp.create(result_types=[kind], properties={"value": IntegerAttr(value, kind)}))
+
+    def to_i32(self, value: SSAValue) -> SSAValue:
+        return self.add(arith.IndexCastOp(value, i32))
+
+    def remainder(self, value: SSAValue, quotient: SSAValue, divisor: SSAValue) -> SSAValue:
+        """value - quotient·divisor."""
+        return self.at_least(0, self.add(arith.SubiOp(value, self.add(arith.MuliOp(quotient, divisor)))))
+
+    def at_least(self, least: int, value: SSAValue) -> SSAValue:
+        """`value`, which is that anyhow: stated as a maximum, since the analyses of index values cannot know."""
+        return self.add(arith.MaxSIOp(value, self.constant(least)))

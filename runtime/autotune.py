@@ -1,0 +1,319 @@
+"""Choosing among programs that compute the same, by trying them: what `@tesela.autotune` does with the arrays of a call.
+
+Candidates are compiled side by side; those that the compiler refuses drop out, with its reason, and those that are the code of an earlier
+one. On a GPU each is launched alone, twice; those within SLACK of the fastest take turns by the method of `measure.py`. In
+the simulator, which has no time, the cost is the number of instructions that threads executed. The first of equals wins, so that in the
+simulator the choice is the same each time.
+
+Tuning writes to the arrays that the kernel writes; they get back what they held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ..dialects.diagnostics import TeselaError
+from ..dialects.launch_plan import ArrayArg
+from ..dialects.target import get_target
+from . import driver
+from .arrays import HOST, ArrayView, host_array
+from .kernel import DEFAULT_TARGET, Arrival, Kernel, placed
+from .launch import SIMULATOR, Call, Staging, is_host, map_arrays, simulate
+from .measure import GPU, Case, System, Timer, measure
+from .parallel import attempt_all
+
+SLACK = 1.5
+"""How much slower than the fastest a candidate may be at first sight and still be measured with care."""
+ROUNDS = 5
+SWITCH_VARIABLE = "TESELA_AUTOTUNE"
+"""'0': no tuning, the first candidate that compiles is taken."""
+
+log = logging.getLogger("tesela")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One program: `label` says what it is, 'BM=128 warps=8'."""
+
+    label: str
+    make: Callable[[], Kernel]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a candidate. `cost` in the tuning's unit, None where it was not run; `spread`: of the samples, relative; `note`: why
+    it was not run, or not measured with care."""
+
+    label: str
+    cost: float | None = None
+    spread: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The outcome for one class of shapes on one device. `unit`: 'ms' or 'instructions'; `best`: the number of the trial that won."""
+
+    kernel: str
+    device: str
+    shapes: str
+    unit: str
+    trials: tuple[Trial, ...]
+    best: int
+    seconds: float
+
+    @property
+    def title(self) -> str:
+        """One line: what, where, and who won."""
+        won = self.trials[self.best]
+        cost = "" if won.cost is None else f", {_figure(won.cost, self.unit)}"
+        return f"{self.kernel} on {self.device}, {self.shapes}: {won.label}{cost}"
+
+    def table(self) -> str:
+        """All candidates, the best first."""
+        ranked = sorted(enumerate(self.trials), key=lambda pair: (pair[0] != self.best, pair[1].cost is None, pair[1].cost or 0, pair[0]))
+        width = max(len(trial.label) for trial in self.trials)
+        lines = [f"{self.kernel} on {self.device}, {self.shapes} ({len(self.trials)} candidates in {self.seconds:.1f} s)\n"]
+        best = self.trials[self.best].cost
+        for number, trial in ranked:
+            cost = relative = ""
+            if trial.cost is not None:
+                cost = _figure(trial.cost, self.unit)
+                relative = f"{trial.cost / best:.2f}×" if best else ""
+            mark = "*" if number == self.best else " "
+            lines.append(f"{mark} {trial.label:{width}} {cost:>20} {relative:>7}  {trial.note}".rstrip() + "\n")
+        return "".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Tuning:
+        """Raises KeyError or TypeError for what `to_json` did not make."""
+        trials = tuple(Trial(**trial) for trial in data["trials"])
+        return Tuning(**{**data, "trials": trials})
+
+
+def _figure(cost: float, unit: str) -> str:
+    return f"{cost:.4f} ms" if unit == "ms" else f"{cost:.0f} {unit}"
+
+
+def shape_class(dims: Mapping[str, int]) -> str:
+    """Calls that are tuned together: each dimension up to the same power of two.
+
+    >>> shape_class({"M": 4096, "K": 100, "B": 1})
+    'M≤4096 K≤128 B≤1'
+    """
+    return " ".join(f"{name}≤{1 << max(extent - 1, 0).bit_length()}" for name, extent in dims.items()) or "any shape"
+
+
+def tune(
+    candidates: Sequence[Candidate],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    device: str | None = None,
+    budget: float = 60.0,
+    timer: Timer | None = None,
+) -> Tuning:
+    """Try candidates on the arrays of a call. `budget`: seconds after which no further candidate, and no further round, begins.
+
+    Raises what the first candidate raises if all are refused, and whatever is wrong with the call itself.
+    """
+    start = time.monotonic()
+    deadline = start + budget
+    kernels = attempt_all([candidate.make for candidate in candidates])
+    first = next((kernel for kernel in kernels if isinstance(kernel, Kernel)), None)
+    if first is None:
+        raise _error(kernels)
+    arrived = first.arrive(args, kwargs, device)
+    shapes = shape_class(first.contract.solve(arrived.views))
+    where = device_name(arrived.place)
+    log.info("tuning %s on %s, %s: %d candidates, at most %.0f s", first.name, where, shapes, len(candidates), budget)
+    labels = [candidate.label for candidate in candidates]
+    run = _in_simulator if arrived.place == SIMULATOR else _on_gpu
+    with _restored(first, arrived):
+        trials = run(labels, kernels, arrived, deadline, timer)
+    costs = [(trial.cost, number) for number, trial in enumerate(trials) if trial.cost is not None]
+    if not costs:
+        raise _error(kernels)
+    unit = "instructions" if arrived.place == SIMULATOR else "ms"
+    tuning = Tuning(first.name, where, shapes, unit, tuple(trials), min(costs)[1], time.monotonic() - start)
+    log.info("tuned %s in %.1f s", tuning.title, tuning.seconds)
+    return tuning
+
+
+def device_name(place: int) -> str:
+    """A GPU's name, or 'simulator'."""
+    return "simulator" if place == SIMULATOR else driver.device(place).name
+
+
+def _error(outcomes: Sequence[object]) -> TeselaError:
+    return next(outcome for outcome in outcomes if isinstance(outcome, TeselaError))
+
+
+def _refused(label: str, error: TeselaError) -> Trial:
+    reason = error.diagnostics[0].message.split("\n")[0]
+    log.info("  %s: refused: %s", label, reason)
+    return Trial(label, note=f"refused: {reason}")
+
+
+def _in_simulator(
+    labels: Sequence[str], kernels: list[Kernel | TeselaError], arrived: Arrival, deadline: float, timer: Timer | None
+) -> list[Trial]:
+    from ..simulator import Memory
+
+    saved = _host_copies(kernels, arrived)
+    trials: list[Trial] = []
+    seen: dict[tuple[str, tuple[int, int, int]], str] = {}
+    for number, (label, kernel) in enumerate(zip(labels, kernels)):
+        if isinstance(kernel, TeselaError):
+            trials.append(_refused(label, kernel))
+            continue
+        if seen and time.monotonic() >= deadline:
+            trials.append(Trial(label, note="not tried: the time was up"))
+            continue
+        memory = Memory()
+        addresses = map_arrays(kernel.contract.args, arrived.views, memory)
+        try:
+            call = kernel.prepare(SIMULATOR, arrived.views, addresses, arrived.overlaps, kernel.target or get_target(DEFAULT_TARGET))
+            if call is None:
+                trials.append(Trial(label, 0.0))
+                continue
+            if (twin := seen.setdefault((call.variant.ptx, call.grid), label)) != label:
+                trials.append(Trial(label, note=f"the same code as {twin}"))
+                continue
+            for array, copy in saved:
+                array[...] = copy
+            result = simulate(call, placed(arrived.values, addresses), memory)
+        except TeselaError as error:
+            kernels[number] = error
+            trials.append(_refused(label, error))
+            continue
+        trials.append(Trial(label, float(result.thread_instructions)))
+        log.info("  %s: %.0f instructions", label, result.thread_instructions)
+    return trials
+
+
+def _on_gpu(
+    labels: Sequence[str], kernels: list[Kernel | TeselaError], arrived: Arrival, deadline: float, timer: Timer | None
+) -> list[Trial]:
+    gpu = driver.device(arrived.place)
+    staging: Staging | None = None
+    with driver.activated(gpu):
+        driver.synchronize()  # what the arrays hold may still be on its way
+        kernel = next(kernel for kernel in kernels if isinstance(kernel, Kernel))
+        if is_host(arrived.views):
+            staging = Staging(kernel.contract.args, arrived.views)
+        try:
+            addresses = None if staging is None else staging.addresses
+            own = [None if seen is None else seen.address for seen in arrived.views] if addresses is None else addresses
+            calls = _loaded(kernels, arrived, gpu, addresses)
+            return _timed(labels, calls, kernels, placed(arrived.values, own), deadline, timer or GPU())
+        finally:
+            if staging is not None:
+                staging.close()
+
+
+def _loaded(
+    kernels: list[Kernel | TeselaError], arrived: Arrival, gpu: driver.Device, addresses: Sequence[int | None] | None
+) -> list[tuple[Call, Any] | None]:
+    """The call and the loaded function of each kernel that is not refused; whoever is refused now has its error put into `kernels`."""
+
+    def job(kernel: Kernel | TeselaError) -> tuple[Call, Any] | None:
+        if isinstance(kernel, TeselaError):
+            return None
+        target = kernel.target or get_target(gpu.target)
+        with driver.activated(gpu):
+            call = kernel.prepare(gpu.ordinal, arrived.views, addresses, arrived.overlaps, target)
+            return None if call is None else (call, call.variant.function(gpu))
+
+    outcomes = attempt_all([lambda kernel=kernel: job(kernel) for kernel in kernels])
+    for number, outcome in enumerate(outcomes):
+        if isinstance(outcome, TeselaError):
+            kernels[number] = outcome
+    return [None if isinstance(outcome, TeselaError) else outcome for outcome in outcomes]
+
+
+def _timed(
+    labels: Sequence[str],
+    calls: Sequence[tuple[Call, Any] | None],
+    kernels: Sequence[Kernel | TeselaError],
+    values: Sequence[float],
+    deadline: float,
+    timer: Timer,
+) -> list[Trial]:
+    trials: list[Trial] = []
+    systems: dict[int, System] = {}
+    seen: dict[tuple[str, tuple[int, int, int]], str] = {}
+    for number, (label, loaded, kernel) in enumerate(zip(labels, calls, kernels)):
+        if isinstance(kernel, TeselaError):
+            trials.append(_refused(label, kernel))
+        elif loaded is None:
+            trials.append(Trial(label, 0.0, note="a grid of no blocks"))
+        elif (twin := seen.setdefault((loaded[0].variant.ptx, loaded[0].grid), label)) != label:
+            trials.append(Trial(label, note=f"the same code as {twin}"))
+        elif systems and time.monotonic() >= deadline:
+            trials.append(Trial(label, note="not tried: the time was up"))
+        else:
+            call, function = loaded
+            system = System(label, lambda stream, call=call, function=function: call.on_gpu(function, values, stream))
+            single = timer.prepare(system, 1, False)
+            single()
+            trials.append(Trial(label, single(), note="launched once"))
+            systems[number] = system
+            log.info("  %s: %.4f ms at first sight", label, trials[-1].cost)
+    if systems:
+        limit = SLACK * min(trials[number].cost or 0.0 for number in systems)
+        close = [number for number in systems if (trials[number].cost or 0.0) <= limit]
+        row = measure(Case("tuning", [systems[number] for number in close]), timer, ROUNDS, deadline=deadline)
+        for number in close:
+            label = labels[number]
+            if (measured := row.systems.get(label)) is not None:
+                trials[number] = Trial(label, measured.milliseconds, measured.spread)
+            else:
+                trials[number] = Trial(label, note=f"failed: {row.failed[label]}")
+    return trials
+
+
+@contextmanager
+def _restored(kernel: Kernel, arrived: Arrival) -> Iterator[None]:
+    """Afterwards all arrays that the kernel writes hold what they held before."""
+    saved_host = _host_copies([kernel], arrived)
+    saved_device: list[tuple[int, int, int]] = []
+    if arrived.place != SIMULATOR and not is_host(arrived.views):
+        with driver.activated(driver.device(arrived.place)):
+            for seen in _written(kernel, arrived):
+                low, high = seen.span()
+                if low < high:
+                    copy = driver.allocate(high - low)
+                    saved_device.append((low, copy, high - low))
+                    driver.copy_on_device(copy, low, high - low)
+    try:
+        yield
+    finally:
+        for array, copy in saved_host:
+            array[...] = copy
+        if saved_device:
+            with driver.activated(driver.device(arrived.place)):
+                for low, copy, nbytes in saved_device:
+                    driver.copy_on_device(low, copy, nbytes)
+                    driver.free(copy)
+
+
+def _written(kernel: Kernel, arrived: Arrival) -> Iterator[ArrayView]:
+    for arg, seen in zip(kernel.contract.args, arrived.views):
+        if isinstance(arg, ArrayArg) and "w" in arg.access and seen is not None:
+            yield seen
+
+
+def _host_copies(kernels: Sequence[Kernel | TeselaError], arrived: Arrival) -> list[tuple[Any, Any]]:
+    """The written arrays that are in host memory, with copies."""
+    kernel = next(kernel for kernel in kernels if isinstance(kernel, Kernel))
+    arrays = [host_array(seen) for seen in _written(kernel, arrived) if seen.device == HOST]
+    return [(array, array.copy()) for array in arrays]

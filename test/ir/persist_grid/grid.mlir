@@ -1,0 +1,40 @@
+// A loop over the points of the grid that fall to a block, in panels; a grid of one axis needs none.
+// RUN: tesela-opt %s -p "persist-grid{when=always},verify" --target sm_90a | FileCheck %s
+// RUN: tesela-opt %s -p "persist-grid{when=always},verify" --target sm_90a | tesela-opt - | FileCheck %s
+// RUN: tesela-opt %s -p "persist-grid{when=always panel=4},verify" --target sm_90a | FileCheck %s --check-prefix=FOUR
+// RUN: tesela-opt %s -p "persist-grid{when=never},verify" --target sm_90a | FileCheck %s --check-prefix=NEVER
+// NEVER-NOT: tile.block_index
+// FOUR: arith.constant 4 : i32
+
+// CHECK-LABEL: tile.kernel @two
+// CHECK: [[X:%[0-9]+]] = tile.grid_extent 0 : index
+// CHECK-NEXT: [[Y:%[0-9]+]] = tile.grid_extent 1 : index
+// CHECK-NEXT: [[ALL:%[0-9]+]] = arith.muli [[X]], [[Y]] : index
+// CHECK-NEXT: [[FIRST:%[0-9]+]] = tile.block_index : index
+// CHECK-NEXT: [[COUNT:%[0-9]+]] = tile.block_count : index
+// CHECK: scf.for %point = [[FIRST]] to [[ALL]] step [[COUNT]] {
+// CHECK: arith.divui
+// CHECK: arith.divui
+// CHECK: tile.store %v, %y[%i_1, %j_1]
+// CHECK: } {independent}
+// CHECK-NEXT: tile.return
+tile.kernel @two(%y: memref<?x?xi32, strided<[?, 1]>> [X, Y]) grid(%i = X, %j = Y) {
+  %v = arith.constant 7 : i32
+  tile.store %v, %y[%i, %j] : i32, memref<?x?xi32, strided<[?, 1]>>
+}
+
+// CHECK-LABEL: tile.kernel @one
+// CHECK: scf.for %i_1 = {{%[0-9]+}} to {{%[0-9]+}} step {{%[0-9]+}} {
+// CHECK-NOT: arith.div
+// CHECK: tile.store %v, %y[%i_1]
+tile.kernel @one(%y: memref<?xi32> [X]) grid(%i = X) {
+  %v = arith.constant 7 : i32
+  tile.store %v, %y[%i] : i32, memref<?xi32>
+}
+
+// CHECK-LABEL: tile.kernel @not_this
+// CHECK-NOT: scf.for
+tile.kernel @not_this(%y: memref<?xi32> [X]) grid(%i = X) attributes {persistent = false} {
+  %v = arith.constant 7 : i32
+  tile.store %v, %y[%i] : i32, memref<?xi32>
+}
