@@ -256,6 +256,86 @@ def _why_not_known_ahead(value: SSAValue, loop: scf.ForOp) -> str | None:
     return next((reason for operand in op.operands if (reason := _why_not_known_ahead(operand, loop)) is not None), None)
 
 
+<<<<<<< HEAD
+=======
+# ---- how many stages ------------------------------------------------------------------------------------------------
+
+
+def choose_stages(kernel: tile.KernelOp, loops: Sequence[Loop], stated: int | None, target: Target) -> None:
+    """Sets `stages` of each loop: as stated, or what its latency asks for, as far as shared memory allows."""
+    free: list[Loop] = []
+    for loop in loops:
+        wanted = stated or _stated_stages(loop.op) or _stated_stages(kernel)
+        if wanted is None:
+            free.append(loop)
+        loop.stages = _limit(loop, wanted or _useful_stages(loop))
+    others = {ring.channel for loop in loops for ring in loop.rings}
+    fixed = sum(
+        ring_bytes(op, op.depth.value.data) for op in kernel.walk() if isinstance(op, async_copy.ChannelOp) and op not in others
+    )
+    room = target.max_shared_bytes - scratch_bound(kernel) - fixed
+    while sum(loop.bytes(loop.stages) for loop in loops) > room:
+        deepest = max(free, key=lambda loop: (loop.stages, loop.bytes(1)), default=None)
+        if deepest is None or deepest.stages == 1:
+            break
+        deepest.stages -= 1
+
+
+def _stated_stages(op: Operation) -> int | None:
+    stated = op.attributes.get("stages")
+    if stated is None:
+        return None
+    if not isinstance(stated, IntegerAttr) or stated.value.data < 1:
+        raise TeselaError.at(op, f"stages must be a positive number, found {stated}", "write {stages = 3 : i64}")
+    return stated.value.data
+
+
+def _limit(loop: Loop, stages: int) -> int:
+    """No more stages than trips, and one where nothing would be gained."""
+    trips = trip_count(loop.op)
+    if all(ring.elsewhere for ring in loop.rings):
+        return stages  # another role goes on to the next loop
+    if all(ring.stays is not None for ring in loop.rings):
+        stages = min(stages, 2) if loop.chains else 1
+    return max(1, min(stages, trips)) if trips is not None else stages
+
+
+def trip_count(loop: scf.ForOp) -> int | None:
+    """The number of trips, if the loop's bounds and step are constants."""
+    numbers = [_constant(value) for value in (loop.lb, loop.ub, loop.step)]
+    lower, upper, step = numbers
+    if lower is None or upper is None or step is None or step <= 0:
+        return None
+    return max(0, -(-(upper - lower) // step))
+
+
+def _constant(value: SSAValue) -> int | None:
+    op = value.owner
+    return op.value.value.data if isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr) else None
+
+
+def _useful_stages(loop: Loop) -> int:
+    """As many trips as pass while a copy is under way, one to spare, and the slot that is being read. Trips with a loop inside are long enough that
+    the next one will do."""
+    if any(isinstance(inner, scf.ForOp) for inner in loop.op.body.walk()):
+        return 2
+    moved = [ring for ring in loop.rings if ring.stays is None]
+    latency = max((COPY_LATENCY[ring.via] for ring in moved), default=0)
+    return min(MOST_STAGES, ceil(latency / _trip_clocks(loop)) + 2)
+
+
+def _trip_clocks(loop: Loop) -> float:
+    """Clocks of one trip, at least: of its dots, or of its copies where they take longer."""
+    clocks = 1.0
+    for op in loop.op.body.walk():
+        if isinstance(op, tile.DotOp | async_copy.DotOp):
+            shape = dot_rules.dot_shape(op)
+            unit = "wgmma" if isinstance(op, async_copy.DotOp) else "mma"
+            clocks += prod(shape.batch) * shape.m * shape.n * shape.k / DOT_MACS_PER_CLOCK[unit]
+    return max(clocks, sum(ring_bytes(ring.channel, 1) for ring in loop.rings) / COPY_BYTES_PER_CLOCK)
+
+
+>>>>>>> roles
 # ---- the transformation ---------------------------------------------------------------------------------------------
 
 
