@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .runtime.export import load as load_kernel
     from .runtime.kernel import Kernel as Kernel
     from .runtime.parallel import compile_all as compile_all
+    from .runtime.profile import profile as profile
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ _OTHERS = {
     "compile": ".runtime.compile:compile",
     "compile_all": ".runtime.parallel:compile_all",
     "load_kernel": ".runtime.export:load",
+    "profile": ".runtime.profile:profile",
 }
 """Other public names, and the module and the name in it that each is."""
 

@@ -66,7 +66,7 @@ def pending_tile(kind: Attribute) -> TensorType:
     return kind.tile if isinstance(kind, PendingType) else kind
 
 
-def _role_name(op: Operation) -> str:
+def role_name(op: Operation) -> str:
     """The name of the role that an op is in; empty if in none."""
     found = role_of(op)
     return found[0].role_names[found[1]] if found is not None else ""
@@ -98,7 +98,7 @@ class ChannelOp(IRDLOperation):
 
     def joins_roles(self) -> bool:
         """Whether one role fills it and another takes what it holds."""
-        sides = {_role_name(op) for op in (*self.fills(), *self.takers())}
+        sides = {role_name(op) for op in (*self.fills(), *self.takers())}
         return len(sides) > 1
 
     def verify_(self) -> None:
@@ -107,7 +107,7 @@ class ChannelOp(IRDLOperation):
         if any(extent < 1 for extent in self.res.type.tile.get_shape()):
             raise VerifyException("the buffers' extents must be known and positive")
         for what, side in (("filled", self.fills()), ("emptied", self.takers())):
-            if len(names := {_role_name(op) for op in side}) > 1:
+            if len(names := {role_name(op) for op in side}) > 1:
                 raise VerifyException(f"the channel is {what} by several roles, {' and '.join(sorted(names))}: their order is not determined")
 
     def print(self, printer: Printer) -> None:

@@ -517,6 +517,8 @@ class KernelOp(IRDLOperation):
         return KernelOp.create(properties=properties, regions=[body])
 
     def verify_(self) -> None:
+        if isinstance(outer := self.parent_op(), KernelOp):
+            raise VerifyException(f"a kernel stands in a module, found one inside of @{outer.sym_name.data}")
         target = get_target(self.target.data)
         threads, shared = self.threads.value.data, self.shared.value.data
         if not (0 < threads <= 1024 and threads % 32 == 0):

@@ -176,6 +176,8 @@ class KernelOp(IRDLOperation):
         return KernelOp.create(properties=properties, attributes=attributes or {}, regions=[body])
 
     def verify_(self) -> None:
+        if isinstance(outer := self.parent_op(), KernelOp):
+            raise VerifyException(f"a kernel stands in a module, found one inside of @{outer.sym_name.data}")
         arguments = self.body.block.args
         names = self.names
         if len(arguments) != len(names) + len(self.dims.data) + len(self.grid.data):

@@ -1,4 +1,4 @@
-"""C = A·Bᵀ: bf16 operands, f32 sums, one block for each 128×128 tile of C. `python examples/gemm.py` runs it and checks it."""
+"""C = A·Bᵀ: bf16 operands, f32 sums, one block for each 128×256 tile of C. `python examples/gemm.py` runs it and checks it."""
 
 import tesela
 from tesela import Array, bf16, f32
@@ -7,7 +7,7 @@ M, N, K = tesela.dims("M N K")
 
 
 @tesela.kernel
-def gemm(A: Array[bf16, M, K], B: Array[bf16, N, K], C: Array[f32, M, N], BM: tesela.constexpr = 128, BN: tesela.constexpr = 128):
+def gemm(A: Array[bf16, M, K], B: Array[bf16, N, K], C: Array[f32, M, N], BM: tesela.constexpr = 128, BN: tesela.constexpr = 256):
     bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
     m, n = bm * BM, bn * BN
     acc = tesela.zeros((BM, BN), f32)

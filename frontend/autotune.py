@@ -168,7 +168,10 @@ def autotune(
 def _quick_key(arg: Any) -> Any:
     """What of an argument decides which program is launched: shape and element type; a scalar's value does not."""
     shape = getattr(arg, "shape", None)
-    return type(arg) if shape is None else (shape, arg.dtype)
+    if shape is None:
+        return type(arg)
+    dtype = getattr(arg, "dtype", None)  # an array that states itself through the interface alone has none
+    return shape, arg.__cuda_array_interface__["typestr"] if dtype is None else dtype
 
 
 def _label(value: Any) -> str:

@@ -60,6 +60,7 @@ def dependencies(kernel: KernelFunction, bound: Mapping[str, Any]) -> Dependenci
     search = _Search()
     try:
         source = kernel.source
+        search.add(repr(sorted(kernel.amounts.items())))
         for param in kernel.params:
             annotation = repr(param.annotation) if isinstance(param.annotation, Array | DType) else "constexpr"
             search.add(param.name, annotation)

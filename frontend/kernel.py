@@ -16,12 +16,13 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ..dialects.diagnostics import Location, TeselaError
 from ..dialects.dim_expr import DimExprError
@@ -74,8 +75,10 @@ class Program:
 class KernelFunction:
     """A kernel written in Python. `params` is its signature; `type_variables` the names that stand for element types."""
 
-    def __init__(self, function: FunctionType):
+    def __init__(self, function: FunctionType, amounts: Mapping[str, str] | None = None):
         self.function = function
+        self.amounts = dict(amounts or {})
+        """What it states that a launch amounts to, by 'flops' and 'nbytes'."""
         self.__name__ = self.name = function.__name__
         self.__qualname__ = function.__qualname__
         self.__module__ = function.__module__
@@ -164,6 +167,18 @@ class KernelFunction:
     def compile(self, target: str | None = None, *, pins: Mapping[str, int] | None = None, **values: Any) -> Kernel:
         """The compiled kernel for these compile-time values; the same object each time. `pins` as for `tesela.compile`."""
         return self.program(self.bind(values), target, tuple(sorted((pins or {}).items()))).kernel
+
+    def explain(self, target: str | None = None, **values: Any) -> str:
+        """What the compiler chose, value by value (`Kernel.explain`); compile-time values as for `trace`."""
+        return self.compile(target, **values).explain()
+
+    def export(self, folder: str | os.PathLike[str], target: str | None = None, *, archs: Sequence[str] = (), **values: Any) -> None:
+        """Write the kernel with these compile-time values to a folder, for `tesela.load_kernel` (`Kernel.export`)."""
+        self.compile(target, **values).export(folder, archs=archs)
+
+    def as_torch_op(self, name: str, **values: Any) -> Any:
+        """Register the kernel with these compile-time values as an operator of torch, "namespace::name"; gives the operator."""
+        return self.compile(**values).as_torch_op(name)
 
     def __call__(
         self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any
@@ -273,7 +288,7 @@ class KernelFunction:
         from .trace import trace_kernel
 
         try:
-            return trace_kernel(self.source, self.params, bound)
+            return trace_kernel(self.source, self.params, bound, self.amounts)
         except TeselaError as error:
             # The error says where the user's program is wrong; how the tracer came there is of no use to them.
             raise error.with_traceback(None) from None
@@ -336,8 +351,22 @@ class InlineFunction:
         raise outside_kernel(self.__name__)
 
 
-def kernel(function: Callable[..., Any] | None = None) -> KernelFunction:
-    """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none."""
+@overload
+def kernel(function: Callable[..., Any], /) -> KernelFunction: ...
+
+
+@overload
+def kernel(*, flops: str = "", nbytes: str = "") -> Callable[[Callable[..., Any]], KernelFunction]: ...
+
+
+def kernel(function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "") -> Any:
+    """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none.
+
+    `flops`, `nbytes`: what a launch amounts to, as expressions of the dimensions, for `tesela.profile`: `@tesela.kernel(flops="2 * M * N * K")`.
+    """
+    amounts = {name: text for name, text in (("flops", flops), ("nbytes", nbytes)) if text}
+    if function is None and amounts:
+        return lambda function: KernelFunction(_plain(function, "kernel"), amounts)
     return KernelFunction(_plain(function, "kernel"))
 
 

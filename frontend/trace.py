@@ -28,6 +28,7 @@ from xdsl.dialects.builtin import (
     ModuleOp,
     NoneAttr,
     StridedLayoutAttr,
+    StringAttr,
     UnitAttr,
     i64,
 )
@@ -683,9 +684,10 @@ def _array_type(dtype: DType, shape: tuple[int, ...], strides: tuple[int | None,
 
 
 def trace_kernel(
-    source: SourceFunction, params: Sequence[Parameter], bound: Mapping[str, Any]
+    source: SourceFunction, params: Sequence[Parameter], bound: Mapping[str, Any], amounts: Mapping[str, str] | None = None
 ) -> tuple[ModuleOp, tuple[Capture, ...]]:
-    """The module of one tile.kernel, and what it captures. `bound` gives the values of constexpr parameters and of type variables.
+    """The module of one tile.kernel, and what it captures. `bound` gives the values of constexpr parameters and of type variables, `amounts`
+    what the kernel states of a launch.
 
     Raises TeselaError at the first expression that is not in the language.
     """
@@ -741,6 +743,7 @@ def trace_kernel(
     t.b.add(tile.ReturnOp.create())
     dims = t.b.used_dims()
     kernel = tile.KernelOp.make(source.name, arguments, dims, t.grid or [], Region(entry), t.divisors)
+    kernel.attributes.update({name: StringAttr(text) for name, text in (amounts or {}).items()})
     kernel.location = t.b.location(source.tree)
     module = ModuleOp([kernel])
     module.location = kernel.location

@@ -36,6 +36,7 @@ have none. `check_registers` (its own module) proves the result.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -421,7 +422,9 @@ class _Coalescing:
     def spans(self, root: int) -> list[Span]:
         found = self._spans.get(root)
         if found is None:
-            found = self._spans[root] = self.lifetimes.spans(root)
+            found = self._spans[root] = []
+            for span in self.lifetimes.spans(root):
+                _add_span(found, span)
         return found
 
     def _keep_ties(self, site: _Site) -> None:
@@ -436,8 +439,7 @@ class _Coalescing:
                 # The move that stands in for the tie writes the result's register before the instruction reads its
                 # operands.
                 for atom in failed:
-                    root = self.root(atom)
-                    self._spans[root] = sorted([*self.spans(root), (site.early, self.lifetimes.def_time[atom])])
+                    _add_span(self.spans(self.root(atom)), (site.early, self.lifetimes.def_time[atom]))
 
     def _try_join(self, a: int, b: int) -> bool:
         a, b = self.root(a), self.root(b)
@@ -451,21 +453,38 @@ class _Coalescing:
     def _join(self, a: int, b: int) -> None:
         a, b = self.root(a), self.root(b)
         if a != b:
-            self._spans[a] = sorted([*self.spans(a), *self.spans(b)])
+            spans, added = self.spans(a), self.spans(b)
+            if len(spans) < len(added):
+                spans, added = added, spans
+            for span in added:
+                _add_span(spans, span)
+            self._spans[a] = spans
             self.parent[b] = a
 
 
+def _add_span(spans: list[Span], span: Span) -> None:
+    """Add a span to others that are ordered and apart from each other, which they stay: what meets the new one becomes one with it. A
+    register that a thousand instructions in a row work on so keeps a single span."""
+    start, end = span
+    first = bisect_left(spans, (start,))
+    if first and spans[first - 1][1] >= start - 1:
+        first -= 1
+        start = spans[first][0]
+    after = first
+    while after < len(spans) and spans[after][0] <= end + 1:
+        end = max(end, spans[after][1])
+        after += 1
+    spans[first:after] = [(start, end)]
+
+
 def _overlap(first: list[Span], second: list[Span]) -> bool:
-    """Whether two ordered lists of spans (ends included) have a time in common."""
-    i = j = 0
-    while i < len(first) and j < len(second):
-        (start, end), (other_start, other_end) = first[i], second[j]
-        if start <= other_end and other_start <= end:
+    """Whether two lists of spans (ends included), each ordered and apart from each other, have a time in common."""
+    if len(first) > len(second):
+        first, second = second, first
+    for start, end in first:
+        before = bisect_left(second, (end + 1,))  # those that begin by `end`; the last of them ends last
+        if before and second[before - 1][1] >= start:
             return True
-        if end < other_end:
-            i += 1
-        else:
-            j += 1
     return False
 
 

@@ -4,6 +4,7 @@ A channel has `depth` buffers, one after another, each at a multiple of what its
 so the pattern must start where the buffer does). A channel that TMA fills has an mbarrier of 8 bytes for each buffer, which counts
 its bytes (PTX ISA 9.0 §9.7.13.15); one between roles has a second for each, on which its readers arrive. Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
 
+Where the channels do not fit, those that are never in use at one time become one first (`share_channels`).
 Sets `offset` and `barrier` of the channels, and the attribute `shared` of the kernel: the bytes used so far. Where they are more than a
 block can have, the error lists every buffer and says how many stages would fit.
 """
@@ -28,6 +29,7 @@ from ..dialects.tile import element_type, shape_of
 from .access import memory_bytes
 from .base import Pass, PassContext
 from .dot_rules import round_up
+from .share_channels import share_channels
 
 MBARRIER_BYTES = 8
 SCRATCH_ALIGNMENT = 16
@@ -60,7 +62,11 @@ class AllocShared(Pass):
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
         for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            _place(kernel, [_ring(op) for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)], target)
+            channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+            rings = [_ring(op) for op in channels]
+            if sum(ring.bytes(ring.depth) for ring in rings) + scratch_bound(kernel) > target.max_shared_bytes:
+                rings = [_ring(op) for op in share_channels(kernel, channels)]
+            _place(kernel, rings, target)
 
 
 def slot_bytes(channel: async_copy.ChannelOp) -> int:

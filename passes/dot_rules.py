@@ -371,8 +371,8 @@ def static_strides(kind: MemRefType) -> tuple[int | None, ...]:
     return tuple(reversed(strides))
 
 
-def channel_layout(channel: async_copy.ChannelOp, users: Sequence[Operation], target: Target) -> SharedLayout:
-    """The layout of a channel's buffers, for all who read and write them. `users`: the ops that use the channel.
+def channel_layout(channel: async_copy.ChannelOp, users: Sequence[Operation], needs: ChannelNeeds) -> SharedLayout:
+    """The layout of a channel's buffers, for all who read and write them. `users`: the ops that use the channel; `needs`: its readers'.
 
     Contiguous along the dimension that is contiguous in the array it is filled from, so that whole vectors or boxes can be copied (from
     registers: along the last one); rounded up to what the readers reach; in rows as wide as divide the extent, swizzled.
@@ -382,7 +382,7 @@ def channel_layout(channel: async_copy.ChannelOp, users: Sequence[Operation], ta
     inner = contiguous_dim(put) if put is not None else None
     if inner is None:
         inner = len(shape) - 1
-    extents = list(channel_needs(channel.res, target).extents)
+    extents = list(needs.extents)
     # A row is 16 bytes at least. What is added here is read by nobody.
     extents[inner] = round_up(extents[inner], 16 // OPERAND_BYTES)
     order = (inner, *(d for d in reversed(range(len(shape))) if d != inner))
@@ -417,10 +417,15 @@ class PutChoice:
 
 
 def choose_put(
-    put: async_copy.PutOp, layout: SharedLayout, target: Target, divisor: Callable[[SSAValue], int], align: int
+    put: async_copy.PutOp,
+    layout: SharedLayout,
+    needs: ChannelNeeds,
+    target: Target,
+    divisor: Callable[[SSAValue], int],
+    align: int,
 ) -> PutChoice:
-    """'tma', 'cp.async' or 'ld' for a put. `divisor(index)` divides an index value; `align`: bytes that the array's base
-    address and all its strides but unit ones are multiples of.
+    """'tma', 'cp.async' or 'ld' for a put. `needs`: of its channel; `divisor(index)` divides an index value; `align`: bytes that the
+    array's base address and all its strides but unit ones are multiples of.
 
     TMA wants (CUDA driver API, cuTensorMapEncodeTiled; PTX ISA 9.0 §5.5): base and strides of multiples of 16 bytes, a unit stride, at most
     5 dimensions, a start that is a multiple of 16 bytes along the contiguous one (measured: an illegal instruction otherwise), and writes
@@ -433,7 +438,6 @@ def choose_put(
     start = divisor(put.indices[of[inner]]) * OPERAND_BYTES if inner is not None else 1
     width = copy_bytes(put, layout, divisor, align)
     if target.has_tma:
-        needs = channel_needs(put.channel, target)
         reason = None
         if inner is None:
             reason = "no dimension of the tile is known to have stride 1"
@@ -494,10 +498,11 @@ def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | async_copy.StoreOp | 
         parent = kernel.parent_op()
         assert parent is not None, "a put stands in a kernel"
         kernel = parent
-    for op in kernel.walk():
-        if isinstance(op, tile.StoreOp | async_copy.StoreOp) and may_alias(kernel, op.array, put.array):
-            if may_precede(op, put, across_tiles=False):
-                return op
+    for array in kernel.args:
+        if isinstance(array.type, MemRefType) and may_alias(kernel, array, put.array):
+            for use in array.uses:
+                if isinstance(use.operation, tile.StoreOp | async_copy.StoreOp) and may_precede(use.operation, put, across_tiles=False):
+                    return use.operation
     return None
 
 

@@ -80,14 +80,15 @@ def _lay_out_channels(kernel: tile.KernelOp, target: Target) -> None:
     facts = Divisibility()
     for op in [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]:
         users = [use.operation for use in op.res.uses]
+        needs = dot_rules.channel_needs(op.res, target)
         if isinstance(op.res.type.layout, NoneAttr):
-            layout = dot_rules.channel_layout(op, users, target)
+            layout = dot_rules.channel_layout(op, users, needs)
             _retype_channel(op, with_layout(op.res.type.tile, layout))
         layout = op.res.type.layout.data
         for put in users:
             if isinstance(put, async_copy.PutOp) and put.via is None:
                 align = argument_align(kernel, put.array)
-                choice = dot_rules.choose_put(put, layout, target, facts.divisor, align)
+                choice = dot_rules.choose_put(put, layout, needs, target, facts.divisor, align)
                 put.properties["via"] = StringAttr(choice.via)
                 if choice.reason is not None:
                     put.attributes["reason"] = StringAttr(choice.reason)

@@ -36,16 +36,14 @@ computes in another way, or if the loop stores to what may be the same memory; a
 loop reads is awaited in its trip: ptxas would serialise every dot of the kernel otherwise. So is one whose dot takes an operand from registers that
 the loop writes.
 
-**How many stages.** As many as the latency of the copies asks for (machine_costs.py: as many trips as pass meanwhile, and one to
-spare), fewer where shared memory is short, never more than there are trips. `stages`, an option of the pass or an attribute of a loop or of the
-kernel, overrides this, and is taken at its word.
+**How many stages.** As many as the latency of the copies asks for, fewer where shared memory is short, never more than there are trips (stages.py).
+`stages`, an option of the pass or an attribute of a loop or of the kernel, overrides this, and is taken at its word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import ceil, prod
 from typing import ClassVar
 
 from xdsl.dialects import arith, scf
@@ -58,14 +56,11 @@ from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Emitter, TeselaError
 from ..dialects.target import Target
 from . import dot_rules
-from .alloc_shared import ring_bytes, scratch_bound
+from .alloc_shared import ring_bytes
 from .base import Pass, PassContext
 from .delay_dots import delay_dot, find_delay
 from .divisibility import growth, is_inside
-from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY, DOT_MACS_PER_CLOCK
-
-MOST_STAGES = 8
-"""The deepest pipeline that is chosen without being asked for."""
+from .stages import choose_stages, constant_value, trip_count
 
 
 @dataclass
@@ -261,83 +256,6 @@ def _why_not_known_ahead(value: SSAValue, loop: scf.ForOp) -> str | None:
     return next((reason for operand in op.operands if (reason := _why_not_known_ahead(operand, loop)) is not None), None)
 
 
-# ---- how many stages ------------------------------------------------------------------------------------------------
-
-
-def choose_stages(kernel: tile.KernelOp, loops: Sequence[Loop], stated: int | None, target: Target) -> None:
-    """Sets `stages` of each loop: as stated, or what its latency asks for, as far as shared memory allows."""
-    free: list[Loop] = []
-    for loop in loops:
-        wanted = stated or _stated_stages(loop.op) or _stated_stages(kernel)
-        if wanted is None:
-            free.append(loop)
-        loop.stages = _limit(loop, wanted or _useful_stages(loop))
-    others = {ring.channel for loop in loops for ring in loop.rings}
-    fixed = sum(
-        ring_bytes(op, op.depth.value.data) for op in kernel.walk() if isinstance(op, async_copy.ChannelOp) and op not in others
-    )
-    room = target.max_shared_bytes - scratch_bound(kernel) - fixed
-    while sum(loop.bytes(loop.stages) for loop in loops) > room:
-        deepest = max(free, key=lambda loop: (loop.stages, loop.bytes(1)), default=None)
-        if deepest is None or deepest.stages == 1:
-            break
-        deepest.stages -= 1
-
-
-def _stated_stages(op: Operation) -> int | None:
-    stated = op.attributes.get("stages")
-    if stated is None:
-        return None
-    if not isinstance(stated, IntegerAttr) or stated.value.data < 1:
-        raise TeselaError.at(op, f"stages must be a positive number, found {stated}", "write {stages = 3 : i64}")
-    return stated.value.data
-
-
-def _limit(loop: Loop, stages: int) -> int:
-    """No more stages than trips, and one where nothing would be gained."""
-    trips = trip_count(loop.op)
-    if all(ring.elsewhere for ring in loop.rings):
-        return stages  # another role goes on to the next loop
-    if all(ring.stays is not None for ring in loop.rings):
-        stages = min(stages, 2) if loop.chains else 1
-    return max(1, min(stages, trips)) if trips is not None else stages
-
-
-def trip_count(loop: scf.ForOp) -> int | None:
-    """The number of trips, if the loop's bounds and step are constants."""
-    numbers = [_constant(value) for value in (loop.lb, loop.ub, loop.step)]
-    lower, upper, step = numbers
-    if lower is None or upper is None or step is None or step <= 0:
-        return None
-    return max(0, -(-(upper - lower) // step))
-
-
-def _constant(value: SSAValue) -> int | None:
-    op = value.owner
-    return op.value.value.data if isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr) else None
-
-
-def _useful_stages(loop: Loop) -> int:
-    """As many trips as pass while a copy is under way, one to spare, and the slot that is being read. Trips with a loop inside are long enough that
-    the next one will do."""
-    if any(isinstance(inner, scf.ForOp) for inner in loop.op.body.walk()):
-        return 2
-    moved = [ring for ring in loop.rings if ring.stays is None]
-    latency = max((COPY_LATENCY[ring.via] for ring in moved), default=0)
-    return min(MOST_STAGES, ceil(latency / _trip_clocks(loop)) + 2)
-
-
-def _trip_clocks(loop: Loop) -> float:
-    """Clocks of one trip, at least: of its dots, or of its copies where they take longer."""
-    clocks = 1.0
-    for op in loop.op.body.walk():
-        if isinstance(op, tile.DotOp | async_copy.DotOp):
-            shape = dot_rules.dot_shape(op)
-            unit = "wgmma" if isinstance(op, async_copy.DotOp) else "mma"
-            clocks += prod(shape.batch) * shape.m * shape.n * shape.k / DOT_MACS_PER_CLOCK[unit]
-    return max(clocks, sum(ring_bytes(ring.channel, 1) for ring in loop.rings) / COPY_BYTES_PER_CLOCK)
-
-
 # ---- the transformation ---------------------------------------------------------------------------------------------
 
 
@@ -369,7 +287,7 @@ class _Pipeliner:
         self.delay = None
         if not loop.chains:
             limit = dot_rules.accumulator_limit(dot_rules.block_warps(loop.kernel), target)
-            self.delay = find_delay(loop.op, {ring.get: ring.release for ring in loop.rings}, limit)
+            self.delay = find_delay(loop.op, {ring.get: ring.release for ring in loop.rings if ring.stays is None}, limit)
         self.last_dot = max(carried, key=self.place.__getitem__, default=None)
 
     def run(self) -> None:
@@ -628,7 +546,7 @@ class _Builder:
     def times(self, value: SSAValue, by: int) -> SSAValue:
         if by == 1:
             return value
-        if (known := _constant(value)) is not None:
+        if (known := constant_value(value)) is not None:
             return self.constant(known * by, value.type)
         return self.append(arith.MuliOp(value, self.constant(by, value.type)))
 
@@ -636,7 +554,7 @@ class _Builder:
         """start + trips·step."""
         if trips == 0:
             return start
-        first, by = _constant(start), _constant(step)
+        first, by = constant_value(start), constant_value(step)
         if first is not None and by is not None:
             return self.constant(first + trips * by, start.type)
         moved = self.times(step, trips)

@@ -131,7 +131,7 @@ class _Transfer:
     def users(self) -> list[Operation]:
         """The ops of the defining block that are, or contain, the dots; in order."""
         found = {_ancestor_in(dot, self.block) for dot in self.dots}
-        return [op for op in self.block.ops if op in found]
+        return list(found) if len(found) == 1 else [op for op in self.block.ops if op in found]
 
 
 def _ancestor_in(op: Operation, block: Block) -> Operation:

@@ -162,7 +162,7 @@ def _view_numpy(array: np.ndarray[Any, Any]) -> ArrayView:
 
 
 @cache
-def _torch_dtypes() -> dict[Any, tuple[str, int]]:
+def torch_dtypes() -> dict[Any, tuple[str, int]]:
     import torch
 
     names = {
@@ -180,7 +180,7 @@ def _torch_dtypes() -> dict[Any, tuple[str, int]]:
 
 
 def _view_torch(tensor: Any, torch: Any, name: str) -> ArrayView:
-    known = _torch_dtypes().get(tensor.dtype)
+    known = torch_dtypes().get(tensor.dtype)
     dtype, itemsize = known if known is not None else (str(tensor.dtype), tensor.element_size())
     place = tensor.device
     if tensor.layout is not torch.strided:
@@ -392,7 +392,7 @@ def allocate_like(example: Any, shape: tuple[int, ...], dtype: str, device: int)
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(example, torch.Tensor):
-        theirs = next(key for key, (ours, _) in _torch_dtypes().items() if ours == ("i64" if dtype == "index" else dtype))
+        theirs = next(key for key, (ours, _) in torch_dtypes().items() if ours == ("i64" if dtype == "index" else dtype))
         return torch.empty(shape, dtype=theirs, device=example.device)
     if device == HOST:
         return np.empty(shape, ELEMENT_TYPES[dtype])

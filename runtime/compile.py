@@ -85,8 +85,11 @@ class Program:
 class ModuleCompiler:
     """Makes the variants of one kernel of a program, and prints its levels."""
 
-    def __init__(self, source: Source, program: Program, strict: bool = False, pins: Mapping[str, int] | None = None):
+    def __init__(
+        self, source: Source, program: Program, strict: bool = False, pins: Mapping[str, int] | None = None, cached: bool = True
+    ):
         self.source, self.program, self.strict, self.pins = source, program, strict, dict(pins or {})
+        self.cached = cached
         self.name = program.contract.name
         self._checked = program.is_made
         self._dumped = 0
@@ -103,7 +106,7 @@ class ModuleCompiler:
             return module
 
     def __call__(self, facts: Facts, target: Target) -> Variant:
-        store = get_cache()
+        store = get_cache() if self.cached else None
         dump = os.environ.get(DUMP_VARIABLE)
         if store is None or dump:
             return self._compile(facts, target, dump)
@@ -174,6 +177,7 @@ def compile(
     filename: str | None = None,
     strict: bool = False,
     pins: Mapping[str, int] | None = None,
+    cached: bool = True,
     **values: Any,
 ) -> Kernel:
     """A callable kernel.
@@ -181,14 +185,14 @@ def compile(
     `source`: the path of an .mlir file, the text of a module (a string that holds 'tile.kernel'), a module, or a kernel
     function of the Python frontend. `target`: 'sm_90a', 'sm_80' …; None leaves it to the GPU of each launch. `kernel` names one of a
     module's kernels, `filename` what errors in a text call it. `strict`: what the assembler warns of, serialised tensor core
-    instructions or spilled registers, is an error. `pins`: choices that the compiler is not to make, {'warps': 8, 'stages': 3}.
-    `values`: compile-time parameters of a kernel function. Raises TeselaError with all errors of the program.
+    instructions or spilled registers, is an error. `pins`: choices that the compiler is not to make, {'warps': 8, 'stages': 3}. `cached`:
+    False leaves the disk cache alone, for programs that are compiled once only. `values`: compile-time parameters of a kernel function. Raises TeselaError with all errors of the program.
     """
     chosen = get_target(target) if isinstance(target, str) else target
     check_pins(pins or {})
     opened = open_source(source, filename, **values)
-    program = read_program(opened, kernel)
-    return Kernel(program.contract, ModuleCompiler(opened, program, strict, pins), chosen)
+    program = read_program(opened, kernel) if cached else _make_program(opened, kernel, False)
+    return Kernel(program.contract, ModuleCompiler(opened, program, strict, pins, cached), chosen)
 
 
 def check_pins(pins: Mapping[str, int]) -> None:

@@ -26,13 +26,16 @@ _INTEGER_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
 
 @dataclass(frozen=True)
 class Contract:
-    """`align`, `divisors`: what the program states of arrays (bytes) and of symbolic dimensions, beside the arguments and the grid."""
+    """`align`, `divisors`: what the program states of arrays (bytes) and of symbolic dimensions, beside the arguments and the grid;
+    `flops`, `nbytes`: what it states that a launch amounts to, as expressions of the dimensions, for profiles; '' where it does not."""
 
     name: str
     args: tuple[ArrayArg | ScalarArg, ...]
     grid: tuple[str, ...]
     align: Mapping[str, int] = field(default_factory=dict)
     divisors: Mapping[str, int] = field(default_factory=dict)
+    flops: str = ""
+    nbytes: str = ""
 
     @staticmethod
     def of_plan(plan: LaunchPlan) -> Contract:
@@ -164,6 +167,13 @@ class Contract:
                 raise self.error(f"the grid's coordinate {axis} is {expr} = {count}, but 0 to {limit} is required", f"with {given}")
         x, y, z = [*counts, 1, 1][:3]
         return x, y, z
+
+    def amounts(self, dims: Mapping[str, int]) -> tuple[int | None, int | None]:
+        """The FLOPs and the bytes that the program states for a launch; None where it states none."""
+        flops, nbytes = (
+            self._evaluate(DimExpr.parse(text), dims, "what it states of a launch") if text else None for text in (self.flops, self.nbytes)
+        )
+        return flops, nbytes
 
     def check_noalias(self, overlaps: Sequence[tuple[int, int]]) -> None:
         """Raises TeselaError where two arrays overlap and the program promises for one of them that it does not."""

@@ -139,6 +139,12 @@ def device(ordinal: int) -> Device:
     return Device(ordinal, name, capability, context)
 
 
+def attribute(gpu: Device, key: Any) -> int:
+    """One of `CUdevice_attribute`'s numbers for a GPU."""
+    handle = check(api().cuDeviceGet(gpu.ordinal), f"opening GPU {gpu.ordinal}")
+    return int(check(api().cuDeviceGetAttribute(key, handle), "asking for an attribute of a GPU"))
+
+
 def current_device() -> Device:
     """The GPU of this thread's current context, or GPU 0."""
     driver = api()
@@ -339,9 +345,7 @@ class Event:
 
 def multiprocessors(gpu: Device) -> int:
     """The number of multiprocessors of a GPU."""
-    driver = api()
-    key = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-    return check(driver.cuDeviceGetAttribute(key, check(driver.cuDeviceGet(gpu.ordinal), "opening a GPU")), "counting multiprocessors")
+    return attribute(gpu, api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
 
 
 def ordinal_of(address: int) -> int:

@@ -23,12 +23,16 @@ def contract_to_json(contract: Contract) -> dict[str, Any]:
         "grid": list(contract.grid),
         "align": dict(contract.align),
         "divisors": dict(contract.divisors),
+        "flops": contract.flops,
+        "nbytes": contract.nbytes,
     }
 
 
 def contract_from_json(data: dict[str, Any]) -> Contract:
     args = tuple(map(arg_from_json, data["args"]))
-    return Contract(data["name"], args, tuple(data["grid"]), dict(data["align"]), dict(data["divisors"]))
+    return Contract(
+        data["name"], args, tuple(data["grid"]), dict(data["align"]), dict(data["divisors"]), data["flops"], data["nbytes"]
+    )
 
 
 def facts_to_json(facts: Facts) -> dict[str, Any]:

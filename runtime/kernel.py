@@ -60,6 +60,8 @@ class LevelPrinter(Protocol):
 
     def ir(self, level: str, facts: Facts, target: Target) -> str: ...
 
+    def lowered(self, level: str, facts: Facts, target: Target) -> ModuleOp: ...
+
 
 @dataclass(slots=True)
 class _Shapes:
@@ -242,6 +244,26 @@ class Kernel:
             facts = self._shortcuts.latest.facts if self._shortcuts.latest is not None else usual_facts(self.contract)
         return self._compiler.ir(level, facts, self._target(target))
 
+    def explain(self, *, target: str | Target | None = None, facts: Facts | None = None) -> str:
+        """What the compiler chose, value by value: layouts, buffers, instructions (`explain.py`); of the latest launch's variant, or under `facts`.
+
+        Raises TeselaError for a kernel that was loaded without its module.
+        """
+        from .explain import explain
+
+        if not isinstance(self._compiler, LevelPrinter):
+            raise self.contract.error("it was loaded as PTX text, and nothing is known of how that was chosen")
+        if facts is None:
+            facts = self._shortcuts.latest.facts if self._shortcuts.latest is not None else usual_facts(self.contract)
+        wanted = self._target(target)
+        return explain(self._compiler.lowered("schedule", facts, wanted), self._variant(facts, wanted))
+
+    def as_torch_op(self, name: str) -> Any:
+        """Register the kernel as an operator of torch, "namespace::name", with fake tensors, for torch.compile (`torch_op.py`); gives the operator."""
+        from .torch_op import register
+
+        return register(self, name)
+
     @property
     def last(self) -> Variant:
         """The variant of the latest launch, or the usual one if there was none."""
@@ -344,11 +366,13 @@ class Kernel:
             self.contract.check_noalias(overlaps)
             variant = self._variant(facts_of(self.contract, views, shapes.dims, overlaps), target)
             variant.check_dims(shapes.dims)
-            if variant.plan.persistent and prod(shapes.grid) > MAX_POINTS:
-                raise self.contract.error(f"the grid has {prod(shapes.grid)} points, but this variant takes at most {MAX_POINTS}")
-            many = launch.SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
-            grid = variant.plan.physical_grid(shapes.grid, many)
-            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid)
+            grid = shapes.grid
+            if variant.plan.persistent:
+                if prod(grid) > MAX_POINTS:
+                    raise self.contract.error(f"the grid has {prod(grid)} points, but this variant takes at most {MAX_POINTS}")
+                many = launch.SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
+                grid = variant.plan.physical_grid(grid, many)
+            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims))
         return call
 
     def _variant(self, facts: Facts, target: Target) -> Variant:

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ..dialects.diagnostics import Diagnostic, TeselaError, render
 from ..dialects.launch_plan import ArrayArg, LaunchPlan, ScalarArg, TensorMap, TensorMapSpec
-from ..dialects.ptx_program import Program
 from . import driver
 from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
 from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, judged, read_messages, read_resources
@@ -32,6 +33,7 @@ from .entries import code_entry, read_code
 from .specialize import ALIGNMENT, Facts
 
 if TYPE_CHECKING:
+    from ..dialects.ptx_program import Program
     from ..simulator import RunResult
 
 log = logging.getLogger("tesela")
@@ -160,15 +162,62 @@ def assemble_once(ptx: str, arch: str, title: str, strict: bool) -> Assembled:
     return judged(found, ptx, strict)
 
 
+class LaunchObserver(Protocol):
+    """Who is told of launches."""
+
+    def launched(self, call: Call, begin: driver.Event, end: driver.Event) -> None: ...
+
+    def simulated(self, call: Call, result: RunResult) -> None: ...
+
+
+_observers: tuple[LaunchObserver, ...] = ()
+_observers_lock = threading.Lock()
+
+
+@contextmanager
+def observed(observer: LaunchObserver) -> Iterator[None]:
+    """Within it, `observer` is told of all launches of the process."""
+    global _observers
+    with _observers_lock:
+        _observers = (*_observers, observer)
+    try:
+        yield
+    finally:
+        with _observers_lock:
+            _observers = tuple(other for other in _observers if other is not observer)
+
+
+def traffic(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | None]) -> int:
+    """The bytes of arrays that are read, and of those that are written; elements that share memory (stride 0) count once."""
+    total = 0
+    for arg, seen in zip(args, views):
+        if isinstance(arg, ArrayArg) and seen is not None:
+            extents = [extent for extent, stride in zip(seen.shape, seen.strides) if stride != 0 or extent == 0]
+            total += math.prod(extents) * seen.itemsize * len(arg.access)
+    return total
+
+
 class Call:
     """A variant with everything bound but addresses, tensor maps and scalars; see the module's docstring.
 
     What varies from launch to launch comes as `values`, by argument position: an array's address, or a scalar's number.
     """
 
-    def __init__(self, variant: Variant, views: Sequence[ArrayView | None], dims: Mapping[str, int], grid: tuple[int, int, int]):
+    def __init__(
+        self,
+        variant: Variant,
+        views: Sequence[ArrayView | None],
+        dims: Mapping[str, int],
+        grid: tuple[int, int, int],
+        flops: int | None = None,
+        nbytes: int | None = None,
+    ):
         self.variant = variant
         self.grid = grid
+        self.dims = dict(dims)
+        self.flops = flops
+        self.nbytes = traffic(variant.plan.args, views) if nbytes is None else nbytes
+        """What a launch amounts to, for profiles."""
         self._lock = threading.Lock()
         self._launcher: driver.Launcher | None = None
         plan = variant.plan
@@ -229,7 +278,20 @@ class Call:
                 params = ctypes.addressof(self._pointers)
                 launcher = driver.Launcher(function, self.grid, plan.threads, plan.shared_bytes, params, plan.cluster)
                 self._launcher = launcher
+            if _observers:
+                return self._observed(launcher, stream)
             return launcher.status(stream)
+
+    def _observed(self, launcher: driver.Launcher, stream: int) -> Any:
+        """Launch between two events for each observer."""
+        pairs = [(driver.Event(), driver.Event()) for _ in _observers]
+        for begin, _ in pairs:
+            begin.record(stream)
+        status = launcher.status(stream)
+        for observer, (begin, end) in zip(_observers, pairs):
+            end.record(stream)
+            observer.launched(self, begin, end)
+        return status
 
     def on_gpu(self, function: Any, values: Sequence[float], stream: int) -> None:
         """`status`, which raises TeselaError where the launch fails."""
@@ -376,7 +438,7 @@ def simulate(call: Call, values: Sequence[float], memory: Any) -> RunResult:
     from ..simulator import launch
 
     plan = call.variant.plan
-    return launch(
+    result = launch(
         call.variant.program(),
         plan.name,
         call.grid,
@@ -386,6 +448,9 @@ def simulate(call: Call, values: Sequence[float], memory: Any) -> RunResult:
         shared_bytes=plan.shared_bytes,
         cluster=plan.cluster,
     )
+    for observer in _observers:
+        observer.simulated(call, result)
+    return result
 
 
 def map_arrays(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | None], memory: Any) -> list[int | None]:

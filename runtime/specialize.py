@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..dialects.diagnostics import TeselaError
+from ..dialects.dim_expr import DimExpr, DimExprError
 from ..dialects.launch_plan import ArrayArg, ScalarArg
 from .arrays import ArrayView
 from .contract import Contract
@@ -146,7 +148,30 @@ def contract_of(kernel: KernelOp) -> Contract:
             align[name] = stated.value.data
     divisors = {symbol: kernel.divisor(symbol) for symbol in (kernel.divisors.data if kernel.divisors is not None else ())}
     grid = tuple(str(entry.data) for entry in kernel.grid.data)
-    return Contract(kernel.sym_name.data, tuple(args), grid, align, divisors)
+    flops, nbytes = (_amount(kernel, name) for name in AMOUNTS)
+    return Contract(kernel.sym_name.data, tuple(args), grid, align, divisors, flops, nbytes)
+
+
+AMOUNTS = ("flops", "nbytes")
+"""Attributes of a kernel that state what a launch amounts to, as text: `attributes {flops = "2 * M * N * K"}`."""
+
+
+def _amount(kernel: KernelOp, name: str) -> str:
+    """What a kernel states that a launch amounts to. Raises TeselaError for what is no expression of its dimensions."""
+    from xdsl.dialects.builtin import StringAttr
+
+    stated = kernel.attributes.get(name)
+    if stated is None:
+        return ""
+    try:
+        if not isinstance(stated, StringAttr):
+            raise DimExprError(f"found {stated}, which is no text")
+        unknown = [symbol for symbol in DimExpr.parse(stated.data).symbols() if symbol not in kernel.symbols()]
+        if unknown:
+            raise DimExprError(f"there is no dimension {unknown[0]}; the kernel's: {', '.join(kernel.symbols()) or 'none'}")
+    except DimExprError as error:
+        raise TeselaError.at(kernel, f"{name}: {error}", f'an expression of the dimensions is required, {name} = "2 * M * N"') from None
+    return stated.data
 
 
 def _dense(extents: Sequence[int | None]) -> tuple[int | None, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ..dialects.diagnostics import Diagnostic, TeselaError
 
@@ -42,9 +42,13 @@ class ProgramError(TeselaError):
     """The simulated program cannot go on. `kind` is one of `reports.KINDS`; `opcode` and `line` name the instruction; `also`: kinds and
     messages of what else was wrong then."""
 
-    def __init__(
-        self, diagnostics: Iterable[Diagnostic], kind: str = "fault", opcode: str = "", line: int | None = None
-    ):
-        super().__init__(diagnostics)
-        self.kind, self.opcode, self.line = kind, opcode, line
-        self.also: list[tuple[str, str]] = []
+    kind = "fault"
+    opcode = ""
+    line: int | None = None
+    also: Sequence[tuple[str, str]] = ()
+
+    @classmethod
+    def of(cls, diagnostic: Diagnostic, kind: str, opcode: str = "", line: int | None = None) -> ProgramError:
+        error = cls([diagnostic])
+        error.kind, error.opcode, error.line = kind, opcode, line
+        return error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -140,9 +140,15 @@ def launch(
     def once(decisions: Decisions | None) -> RunResult:
         rng = random.Random(seed or 0) if seed is not None or policy == "random" else None
         completion = "latest" if policy == "systematic" else policy
-        options = (data, store, shared_bytes, completion, rng)
+
+        def run(watcher: Observer | None) -> RunResult:
+            def make(blocks: range) -> Machine:
+                return Machine(code, shape, blocks, data, store, shared_bytes, completion, rng, watcher, decisions)
+
+            return _run(code, shape, size, make)
+
         if not races:
-            return _run(code, shape, size, options, observer, decisions)
+            return run(observer)
         from .observer import Observers
         from .races import Judge
         from .reports import JudgedError
@@ -150,12 +156,12 @@ def launch(
         judge = Judge(strict_isa)
         both = judge if observer is None else Observers([judge, observer])
         try:
-            result = _run(code, shape, size, options, both, decisions)
+            result = run(both)
         except ProgramError as error:
             judge.stopped(error)
-            raise JudgedError(judge.reports) from None
+            raise JudgedError.of(judge.reports) from None
         if judge.reports:
-            raise JudgedError(judge.reports)
+            raise JudgedError.of(judge.reports)
         return result
 
     if policy != "systematic":
@@ -172,15 +178,13 @@ def launch(
     return result
 
 
-def _run(
-    code: Code, shape: Shape, size: int, options: Any, observer: Observer | None, decisions: Decisions | None
-) -> RunResult:
-    """One run of the grid, `size` blocks at a time."""
+def _run(code: Code, shape: Shape, size: int, make: Callable[[range], Machine]) -> RunResult:
+    """One run of the grid, `size` blocks at a time, each time on a machine that `make` gives."""
     result = RunResult()
     count = shape.grid[0] * shape.grid[1] * shape.grid[2]
     for first in range(0, count, size):
         blocks = range(first, min(first + size, count))
-        machine = Machine(code, shape, blocks, *options, observer, decisions)
+        machine = make(blocks)
         machine.run()
         for step, executed in zip(code.steps, machine.counts):
             for instr in step.instrs:

@@ -133,6 +133,8 @@ class Machine:
         self._spin_progress, self._spins = -1, 0
         self.position = 0
         self.counts = [0] * len(code.steps)
+        self.warp_counts: list[int] | None = None
+        """Warp-instructions by position, where an observer asks for them."""
         self.watched: list[bool] | None = None
         """By position: the steps that the observer wants to see."""
 
@@ -410,7 +412,7 @@ class Machine:
 
     def _run_from(self, position: int, sel: Selection) -> None:
         steps, ready, counts = self.code.steps, self.ready, self.counts
-        watched, observer = self.watched, self.observer
+        watched, observer, warp_counts = self.watched, self.observer, self.warp_counts
         while True:
             if position in ready:
                 sel = self.merge([sel, *ready.pop(position)])
@@ -437,6 +439,8 @@ class Machine:
                 active = arrived
                 sel = active if skipped is None else self.merge([active, skipped])
             counts[position] += active.count
+            if warp_counts is not None:
+                warp_counts[position] += len(active.lanes.warps)
             told = observer if watched is not None and watched[position] else None
             if told is not None:
                 told.before(self, step, active)
@@ -585,7 +589,7 @@ class Machine:
             block = self.block_id(fault.thread // self.block_stride)
             who = f", block {block} thread {self.thread_id(fault.thread)}"
         diagnostic = Diagnostic("error", f"{fault.message}{where}{who}", location, fault.hint)
-        return ProgramError([diagnostic], fault.kind, instr.opcode, instr.line)
+        return ProgramError.of(diagnostic, fault.kind, instr.opcode, instr.line)
 
     def _deadlock(self) -> ProgramError:
         notes: list[Diagnostic] = []
@@ -613,6 +617,6 @@ class Machine:
         first = notes[0].location if notes else None
         waiting = sum(int(n) for n in (self.alive.sum(),))
         message = f"deadlock: none of {waiting} threads can go on"
-        error = ProgramError([Diagnostic("error", message, first, None, notes)], "deadlock")
+        error = ProgramError.of(Diagnostic("error", message, first, None, notes), "deadlock")
         error.also = causes
         return error

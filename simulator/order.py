@@ -194,8 +194,12 @@ class Order:
     def _reads_only(self, row: Array) -> None:
         """Takes from a row what is known of generic writes. The rules 'remote-arrive-frees' and 'relaxed-cluster-barrier'."""
         width, at = self.clocks.width, self.clocks.at
-        for name in "GFECD" if not self.strict else "GFECDR":
+        for name in "GFECD":
             row[at[name] : at[name] + width] = 0
+        if self.strict:
+            kept = row[at["I"] : at["I"] + width].copy()
+            row[:] = 0
+            row[at["I"] : at["I"] + width] = kept
 
     def cluster_complete(self, cluster: int) -> None:
         self._cluster_done[cluster] = self._cluster.pop(cluster)
@@ -227,6 +231,8 @@ class Order:
             for block in np.unique(blocks).tolist():
                 row = clocks.publish(who[blocks == block], time)
                 if block != barrier // m.shared.stride and not wide:
+                    if self.strict:
+                        continue
                     self._reads_only(row)
                 phases.current = joined(phases.current, row)
 

@@ -34,7 +34,9 @@ def reads_and_writes(instr: Instr) -> tuple[list[str], list[str]]:
     """The registers that an instruction reads (its guard too) and those that it writes."""
     dests = find_meaning(instr.opcode).dests
     writes = [n for k in dests if k < len(instr.operands) for n in names_in(instr.operands[k])]
-    reads = [n for k, op in enumerate(instr.operands) if k not in dests for n in names_in(op)]
+    # What a lane gives to a shuffle counts where it arrives, and often nobody takes it.
+    unread = (*dests, 1) if instr.opcode.startswith("shfl.") else dests
+    reads = [n for k, op in enumerate(instr.operands) if k not in unread for n in names_in(op)]
     if instr.guard is not None:
         reads.append(instr.guard)
     return reads, writes

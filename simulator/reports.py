@@ -6,7 +6,7 @@ and what order is missing. Equal faults (the same kind between the same two inst
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..dialects.diagnostics import Diagnostic, Location, TeselaError
@@ -97,8 +97,16 @@ class Report:
 class JudgedError(TeselaError):
     """A program was judged and found wanting; `reports` say how."""
 
-    reports: list[Report]
+    reports: Sequence[Report] = ()
 
-    def __init__(self, reports: Sequence[Report]):
-        super().__init__([report.diagnostic() for report in reports])
-        self.reports = list(reports)
+    @classmethod
+    def of(cls, reports: Sequence[Report]) -> JudgedError:
+        error = cls([report.diagnostic() for report in reports])
+        error.reports = list(reports)
+        return error
+
+    def prefixed(self, text: str, notes: Iterable[Diagnostic] = ()) -> JudgedError:
+        error = super().prefixed(text, notes)
+        assert isinstance(error, JudgedError)
+        error.reports = self.reports
+        return error

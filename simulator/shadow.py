@@ -39,10 +39,6 @@ def agent_of(records: Any) -> Any:
     return records & AGENT_MASK
 
 
-def unique_granules(granules: Granules) -> Granules:
-    return np.unique(granules)
-
-
 class SharedShadow:
     """Shared memory of one machine. `slots`: warps of a cluster, which is how many may read a granule apart."""
 

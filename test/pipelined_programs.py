@@ -5,8 +5,7 @@ Every loop takes K in steps of 16, so that `trips` steps are K = 16·trips; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -54,7 +53,7 @@ def matrix(rng: np.random.Generator, *shape: int) -> np.ndarray:
 @dataclass(frozen=True)
 class Program:
     """`body` is that of a kernel with operands %A (M×K), %B (K×N), the `extra` arguments, and the result %C (M×N); its
-    grid is M ceildiv 64 × N ceildiv 16. `more(rng, m, n, k)`: arrays of the extra arguments. `written`: what else is written."""
+    grid is M ceildiv 64 × N ceildiv 16. `more(rng, m, n, k)`: arrays of the extra arguments. `align`: of A, as stated."""
 
     name: str
     body: str
@@ -85,18 +84,11 @@ class Program:
         }
 
 
-@contextmanager
-def order(which: str | int) -> Iterator[None]:
-    """Launches in the simulator complete asynchronous operations in this order."""
-    import tesela.simulator
+def order(which: str | int, races: bool = False):
+    """Within it, launches in the simulator complete asynchronous operations in this order; with `races` they are judged too."""
+    from tesela.simulator import settings
 
-    launch = tesela.simulator.launch
-    options = {"seed": which} if isinstance(which, int) else {"policy": which}
-    tesela.simulator.launch = lambda *args, **kwargs: launch(*args, **kwargs, **options)
-    try:
-        yield
-    finally:
-        tesela.simulator.launch = launch
+    return settings(races, which if isinstance(which, int) else None, None if isinstance(which, int) else which)
 
 
 def loop(carried: str, kinds: str, inside: str, result: str = "%acc", upper: str = "%K") -> str:

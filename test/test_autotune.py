@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import io
 import logging
+import types
 
 import numpy as np
 import pytest
@@ -11,8 +14,10 @@ import pytest
 import tesela
 from tesela import TeselaError
 from tesela.runtime import autotune as tuner
+from tesela.runtime import driver
 from tesela.runtime.autotune import Trial, Tuning, shape_class
 from tesela.runtime.cache import get_cache
+from tesela.runtime.launch import Variant
 from tesela.tools import cache_cmd
 
 F32, N = tesela.f32, tesela.dims("N")
@@ -210,3 +215,94 @@ def test_on_a_gpu_the_close_ones_take_turns():
     assert trials[3:] == [Trial("d", note="the same code as a"), Trial("e", note="refused: too large")]
     turns = [entry[0] for entry in clock.log if entry != "rest" and entry[1] > 1]
     assert sorted(set(turns)) == ["a", "b"] and len(turns) == 2 * (tuner.ROUNDS + 1)
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """A GPU whose memory is host memory, and on which a launch of `grow` doubles nothing: it is only counted."""
+    state = types.SimpleNamespace(memory={}, launches=[])
+
+    def allocate(nbytes):
+        storage = ctypes.create_string_buffer(nbytes + 256)
+        address = -(-ctypes.addressof(storage) // 256) * 256
+        state.memory[address] = storage
+        return address
+
+    class Launcher:
+        def __init__(self, function, grid, *rest):
+            self.function, self.grid = function, grid
+
+        def status(self, stream):
+            state.launches.append(self.grid[0])
+            return 0
+
+    def copy(to, source, nbytes):
+        ctypes.memmove(to, source, nbytes)
+
+    monkeypatch.setattr(driver, "device_available", lambda: True)
+    monkeypatch.setattr(driver, "device", lambda ordinal: driver.Device(ordinal, "Fake GPU", (8, 0), None))
+    monkeypatch.setattr(driver, "current_device", lambda: driver.device(0))
+    monkeypatch.setattr(driver, "activated", lambda gpu: contextlib.nullcontext())
+    monkeypatch.setattr(driver, "multiprocessors", lambda gpu: 4)
+    monkeypatch.setattr(driver, "allocate", allocate)
+    monkeypatch.setattr(driver, "free", lambda address: state.memory.pop(address) and None)
+    for name in ("copy_to_device", "copy_to_host", "copy_on_device"):
+        monkeypatch.setattr(driver, name, copy)
+    monkeypatch.setattr(driver, "synchronize", lambda stream=None: None)
+    monkeypatch.setattr(driver, "Launcher", Launcher)
+    monkeypatch.setattr(Variant, "function", lambda self, gpu: object())
+    times = {"BLOCK=64": (1.0, 1.0), "BLOCK=32": (0.9, 0.5), "BLOCK=16": (5.0, 5.0)}
+    monkeypatch.setattr(tuner, "GPU", lambda: LaunchingClock(times))
+    return state
+
+
+class LaunchingClock(Clock):
+    """A Clock that launches as well."""
+
+    def prepare(self, system, count, graph):
+        timed = super().prepare(system, count, graph)
+
+        def launching():
+            for _ in range(count):
+                system.run(7)
+            return timed()
+
+        return launching
+
+
+def test_host_arrays_on_a_gpu(fake_gpu):
+    tuned = fresh(grow, {"BLOCK": [64, 32, 16]})
+    x = np.arange(100, dtype=np.float32)
+    tuned(x, device="cuda")
+    (tuning,) = tuned.tunings
+    assert tuning.title == "grow on Fake GPU, N≤128: BLOCK=32, 0.5000 ms"
+    assert fake_gpu.launches[-1] == 4, "the winner's grid"
+    assert set(fake_gpu.launches) == {2, 4, 7}
+    assert fake_gpu.memory == {}
+    np.testing.assert_array_equal(x, np.arange(100))
+
+
+class OnGPU:
+    """An array in the fake GPU's memory, by its interface; `array` is the memory."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+        self.__cuda_array_interface__ = {
+            "shape": array.shape, "typestr": "<f4", "data": (array.ctypes.data, False), "strides": array.strides, "version": 3,
+        }  # fmt: skip
+
+
+def test_arrays_on_a_gpu_get_back_what_they_held(fake_gpu, monkeypatch):
+    monkeypatch.setattr(driver, "ordinal_of", lambda address: 0)
+    tuned = fresh(grow, {"BLOCK": [64, 32, 16]})
+    x = np.arange(90, dtype=np.float32)
+
+    class Writing(LaunchingClock):
+        def rest(self, seconds):
+            x[:] = -1  # what launches do to it
+
+    monkeypatch.setattr(tuner, "GPU", lambda: Writing({"BLOCK=64": (1, 2), "BLOCK=32": (1, 3), "BLOCK=16": (1, 1)}))
+    tuned(OnGPU(x))
+    np.testing.assert_array_equal(x, np.arange(90))
+    assert tuned.tunings[0].trials[tuned.tunings[0].best].label == "BLOCK=16"
+    assert fake_gpu.memory == {} and fake_gpu.launches[-1] == 6

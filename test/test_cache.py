@@ -17,6 +17,7 @@ from cache_programs import CALL, HELPERS, SCALE, run, start, write_program
 
 import tesela
 from tesela.dialects.diagnostics import TeselaError
+from tesela.dialects.parsing import parse_module
 from tesela.runtime import cache as cache_module
 from tesela.runtime.cache import Cache, Entry, default_folder, digest, get_cache, read_entry, write_entry
 
@@ -205,6 +206,29 @@ def test_a_killed_process_holds_no_lock(tmp_path):
     assert time.monotonic() - start_time < 10
 
 
+def write_forever(folder, ready):
+    cache = Cache(folder)
+    for number in range(1_000_000):
+        cache.store("code", digest(str(number % 50)), Entry("t", number, {"data": bytes(300_000)}))
+        if number == 3:
+            ready.set()
+
+
+def test_a_process_killed_while_it_writes_damages_nothing(tmp_path, caplog):
+    context = multiprocessing.get_context("fork")
+    for _ in range(5):
+        ready = context.Event()
+        process = context.Process(target=write_forever, args=(tmp_path, ready))
+        process.start()
+        assert ready.wait(30)
+        process.kill()
+        process.join(30)
+        cache = Cache(tmp_path)
+        entries = cache.entries()
+        assert entries and all(cache.load(entry.kind, entry.key) is not None for entry in entries)
+    assert "damaged" not in caplog.text
+
+
 def test_who_waits_too_long_goes_on(tmp_path, caplog):
     cache = Cache(tmp_path)
     with cache.lock("code", KEY), cache.lock("code", KEY, timeout=0.05):
@@ -376,6 +400,21 @@ def test_another_compiler_finds_nothing(folder, compiled, monkeypatch):
     monkeypatch.setattr("tesela.runtime.compile.compiler_fingerprint", lambda: "another")
     make(2.0)(x, device="sim")
     assert compiled() == 2
+
+
+def test_modules_in_memory_are_known_by_their_ir(folder, compiled):
+    for _ in range(2):
+        tesela.compile(parse_module(COPY)).variant()
+    tesela.compile(COPY, cached=False).variant()
+    assert compiled() == 2
+    assert [entry.kind for entry in get_cache().entries()] == ["variant"]
+
+
+def test_what_dumps_is_compiled_anew(folder, compiled, tmp_path, monkeypatch):
+    tesela.compile(COPY).variant()
+    monkeypatch.setenv("TESELA_DUMP", str(tmp_path / "dump"))
+    tesela.compile(COPY).variant()
+    assert compiled() == 2 and (tmp_path / "dump" / "copy.sm_90a.0.ptx").exists()
 
 
 def test_pins_and_facts_are_part_of_the_key(folder, compiled):

@@ -177,7 +177,8 @@ def planned(target, memref=ROWS, shape="M, K", attrs="{align = 16 : i64}", start
     layout = put.channel.type.layout.data
     align = int(attrs.split("=")[1].split(":")[0]) if "align" in attrs else 2
     facts = Divisibility()
-    choice = dot_rules.choose_put(put, layout, get_target(target), facts.divisor, align)
+    needs = dot_rules.channel_needs(put.channel, get_target(target))
+    choice = dot_rules.choose_put(put, layout, needs, get_target(target), facts.divisor, align)
     assert choice.via == put.via.data
     return choice.via, choice.reason or "", dot_rules.copy_bytes(put, layout, facts.divisor, align)
 

@@ -555,3 +555,48 @@ def test_on_a_gpu(target, order, pad):
     for tile in [(128, 128, 64), (64, 64, 32), (100, 72, 40), (256, 64, 32), (64, 320, 16)]:
         for sizes in [(512, 640, 384), (264, 136, 72), (1, 8, 8), (300, 129, 64)]:
             run_gemm(gemm(tile, a, b), target, sizes, a, b, pad=pad, device="cuda")
+
+
+def many_dots(count, after="", k=64):
+    """`count` dots of 64×64×k into one accumulator, one after another: half of them in a loop of `trips`, the rest in a conditional, and `after`."""
+    memref = "memref<?x?xbf16, strided<[?, 1]>>"
+
+    def dots(first, last, acc):
+        text = ""
+        for i in range(first, last):
+            text += f"""
+  %ck{i} = arith.constant {i * k} : index
+  %a{i} = tile.load %A[%c0, %ck{i}] : {memref} -> tensor<64x{k}xbf16>
+  %b{i} = tile.load %B[%ck{i}, %c0] : {memref} -> tensor<{k}x64xbf16>
+  %d{i} = tile.dot %a{i}, %b{i}, {acc} : tensor<64x{k}xbf16>, tensor<{k}x64xbf16> -> tensor<64x64xf32>"""
+            acc = f"%d{i}"
+        return text + f"\n  scf.yield {acc} : tensor<64x64xf32>\n"
+
+    half = count // 2
+    return f"""
+tile.kernel @many(%A: {memref} [M, K] {{align = 16 : i64}}, %B: {memref} [K, N] {{align = 16 : i64}}, %C: memref<?x?xf32, strided<[?, 1]>> [M, N],
+                  %trips: index, %p: i1) grid(%g = 1) {{
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
+  %x = scf.for %i = %c0 to %trips step %c1 iter_args(%c = %zero) -> (tensor<64x64xf32>) {{{dots(0, half, "%c")}}}
+  %y = scf.if %p -> (tensor<64x64xf32>) {{{dots(half, count, "%x")}}} else {{
+    scf.yield %x : tensor<64x64xf32>
+  }}
+  tile.store %y, %C[%c0, %c0] : tensor<64x64xf32>, memref<?x?xf32, strided<[?, 1]>>
+}}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_more_dots_than_shared_memory_holds_at_once(target):
+    count, k = 34, 64
+    kernel = compile(many_dots(count), target)
+    a, b = random((64, count * k)), random((count * k, 64), seed=1)
+    half = count // 2 * k
+    first = a[:, :half].astype(np.float64) @ b[:half].astype(np.float64)
+    second = a[:, half:].astype(np.float64) @ b[half:].astype(np.float64)
+    for trips, p in ((0, True), (1, False), (3, True)):
+        c = np.full((64, 64), np.nan, np.float32)
+        kernel(a, b, c, trips, p, device="sim")
+        np.testing.assert_allclose(c, trips * first + p * second, rtol=1e-4, atol=1e-2)

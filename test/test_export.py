@@ -140,6 +140,15 @@ def test_more_architectures(tmp_path):
     assert cubins == {f"add.{n}.{arch}.cubin" for n in (0, 1) for arch in ("sm_80", "sm_89", "sm_90")}
 
 
+def test_a_kernel_function_with_its_compile_time_values(tmp_path):
+    scale.export(tmp_path / "scale", "sm_80", T=tesela.f32, BLOCK=32)
+    loaded = tesela.load_kernel(tmp_path / "scale")
+    x = np.ones((3, 70), np.float32)
+    np.testing.assert_array_equal(loaded(x, factor=2.0, device="sim"), 2 * x)
+    assert {variant.plan.grid for variant in loaded._compiler.variants} == {("N ceildiv 32", "M")}
+    assert scale.explain("sm_80", T=tesela.f32).startswith("scale for sm_80: 4 warps")
+
+
 def test_folders_that_hold_no_kernel(exported, tmp_path):
     missing = tmp_path / "no"
     assert text(lambda: load(missing)) == (

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 import random_loops
-from pipelined_programs import CHAINED, DUAL, GEMM, NESTED, ORDERS, PROGRAMS, SUM_OF_TWO, WRITTEN, Program, order
+from pipelined_programs import ATTENTION, DUAL, GEMM, NESTED, ORDERS, PROGRAMS, WRITTEN, Program, order
 
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.parsing import parse_module
@@ -24,10 +24,13 @@ def kernel(program: Program, target: str, stages: int | None):
     return compile(program.text(stages), target)
 
 
-def simulate(program: Program, target: str, stages: int | None, trips: int, which: str | int = "latest", pad: int = 0) -> dict[str, bytes]:
+@cache
+def simulate(
+    program: Program, target: str, stages: int | None, trips: int, which: str | int = "latest", pad: int = 0, races: bool = False
+) -> dict[str, bytes]:
     """All arrays after a run in the simulator, as bytes."""
     arrays = program.arrays(trips, pad=pad)
-    with order(which):
+    with order(which, races):
         kernel(program, target, stages)(**arrays, device="sim")
     return {name: array.tobytes() for name, array in arrays.items()}
 
@@ -37,7 +40,8 @@ def simulate(program: Program, target: str, stages: int | None, trips: int, whic
 @pytest.mark.parametrize("stages", [2, 4])
 def test_equal_to_unpipelined(name, target, stages):
     program = PROGRAMS[name]
-    for number, trips in enumerate(sorted({0, 1, 2, 3, stages - 1, stages, stages + 1, MANY})):
+    interesting = {0, 1, 2, 3, stages - 1, stages, stages + 1, MANY} if stages > 2 else {1, 2, 3, MANY}
+    for number, trips in enumerate(sorted(interesting)):
         wanted = simulate(program, target, 1, trips)
         found = simulate(program, target, stages, trips, ORDERS[number % len(ORDERS)])
         assert found == wanted, f"{trips} trips"
@@ -56,7 +60,7 @@ def test_unpipelined_is_right(name):
             np.testing.assert_allclose(found, wanted.astype(np.float64), rtol=1e-2, atol=1e-2, err_msg=array)
 
 
-@pytest.mark.parametrize("program", [GEMM, SUM_OF_TWO, DUAL, WRITTEN, CHAINED, NESTED], ids=lambda program: program.name)
+@pytest.mark.parametrize("program", [GEMM, DUAL, WRITTEN, ATTENTION, NESTED], ids=lambda program: program.name)
 @pytest.mark.parametrize("target", ["sm_90a", "sm_90", "sm_80"])
 @pytest.mark.parametrize(("pad", "align"), [(8, 2), (2, 4), (1, 2)])
 def test_every_way_of_copying_in_any_order(program, target, pad, align):
@@ -65,7 +69,7 @@ def test_every_way_of_copying_in_any_order(program, target, pad, align):
     program = replace(program, align=align)
     wanted = simulate(program, target, 1, 7, pad=pad)
     for which in ORDERS:
-        assert simulate(program, target, 3, 7, which, pad) == wanted, which
+        assert simulate(program, target, 3, 7, which, pad, races=True) == wanted, which
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
@@ -197,6 +201,35 @@ def test_as_many_stages_as_shared_memory_holds():
     """96 KiB a stage: two fit into 227 KiB."""
     compiled = compile(LARGE.replace("STATED", ""), "sm_90a")
     assert depths(compiled.ir("schedule", facts=usual_facts(compiled.contract))) == [2, 2]
+
+
+SCORES = """tile.kernel @scores(%Q: memref<?x?xbf16, strided<[?, 1]>> [M, D] {align = 16}, %K: memref<?x?xbf16, strided<[?, 1]>> [N, D] {align = 16},
+                  %C: memref<?x?xf32, strided<[?, 1]>> [M, ROWS] {noalias})
+    dims(%M = M, %N = N) grid(%g = 1) attributes {warp_specialize = false} {
+  %c0 = arith.constant 0 : index
+  %c128 = arith.constant 128 : index
+  %rows = arith.constant ROWS : index
+  %f0 = arith.constant 0.0 : f32
+  %zero = tile.full %f0 : f32 -> tensor<128xROWSxf32>
+  scf.for %m = %c0 to %M step %c128 {
+    %q = tile.load %Q[%m, %c0] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<128x256xbf16>
+    %acc = scf.for %n = %c0 to %N step %rows iter_args(%c = %zero) -> (tensor<128xROWSxf32>) {
+      %k = tile.load %K[%n, %c0] : memref<?x?xbf16, strided<[?, 1]>> -> tensor<ROWSx256xbf16>
+      %t = tile.transpose %k [1, 0] : tensor<ROWSx256xbf16> -> tensor<256xROWSxbf16>
+      %s = tile.dot %q, %t, %zero : tensor<128x256xbf16>, tensor<256xROWSxbf16> -> tensor<128xROWSxf32>
+      %d = arith.addf %c, %s : tensor<128xROWSxf32>
+      scf.yield %d : tensor<128xROWSxf32>
+    }
+    tile.store %acc, %C[%m, %c0] : tensor<128xROWSxf32>, memref<?x?xf32, strided<[?, 1]>>
+  }
+}"""
+
+
+@pytest.mark.parametrize(("rows", "wanted"), [(64, [2, 3]), (96, [2, 2]), (128, [1, 2])])
+def test_an_outer_loop_gives_up_its_stage_before_the_inner_one_waits(rows, wanted):
+    """A tile of Q takes 64 KiB, one of K half a KiB a row."""
+    compiled = compile(SCORES.replace("ROWS", str(rows)), "sm_90a")
+    assert depths(compiled.ir("schedule", facts=usual_facts(compiled.contract))) == wanted
 
 
 def test_too_many_stages_name_every_buffer_and_what_fits():

@@ -69,9 +69,9 @@ def torch(monkeypatch):
     module.cuda = types.SimpleNamespace(current_stream=lambda index: types.SimpleNamespace(cuda_stream=module.stream))
     module._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: module.stream)
     monkeypatch.setitem(sys.modules, "torch", module)
-    arrays._torch_dtypes.cache_clear()
+    arrays.torch_dtypes.cache_clear()
     yield module
-    arrays._torch_dtypes.cache_clear()
+    arrays.torch_dtypes.cache_clear()
 
 
 @pytest.fixture

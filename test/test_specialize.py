@@ -57,7 +57,7 @@ def test_the_contract_of_an_example():
         ArrayArg("B", "bf16", ("N", "K"), (None, 1), "r"),
         ArrayArg("C", "f32", ("M", "N"), (None, 1), "w"),
     )
-    assert contract.grid == ("M ceildiv 128", "N ceildiv 128")
+    assert contract.grid == ("M ceildiv 128", "N ceildiv 256")
     assert contract.signature == "gemm(A: bf16[M, K], B: bf16[N, K], C: f32[M, N])"
 
 

@@ -2,7 +2,8 @@
 
 For each seed the arguments are made from the kernel's contract. The tile program runs in the block interpreter with the error bounds of
 docs/numbers.md; then the module runs again after every pass, at the ptx level in the simulator, and last the emitted PTX text, read back. The
-first level that gives a result that is not allowed is named, with the first wrong element.
+first level that gives a result that is not allowed is named, with the first wrong element. With --races the simulator also judges the PTX
+text, under its usual schedule and a random one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TextIO
 
 from ..dialects.diagnostics import Diagnostic, TeselaError
 from .driver import positive
+from .judging import add_race_arguments
 from .sources import add_program_arguments, compile_source, pairs, read_constants
 
 
@@ -20,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program_arguments(parser, "an .mlir file with a tile.kernel, or a .py file with a @tesela.kernel")
     parser.add_argument("--target", action="append", metavar="TARGET", help="compile for it; may be repeated (default: sm_80 and sm_90a)")
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="how many sets of arguments to try (default: %(default)s)")
+    add_race_arguments(parser)
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="the value of a symbolic dimension; may be repeated")
 
 
@@ -32,12 +35,14 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     from ..passes import get_pass
     from ..passes.base import PassContext
     from ..runtime.specialize import Facts, specialize, usual_facts
+    from ..simulator import settings
     from .checking import Reference
 
     kernel = compile_source(arguments.file, None, arguments.kernel, **read_constants(arguments.constants))
     module, name = kernel.module, kernel.name
     assert module is not None  # what is compiled from a source has one
     dims = _dims(arguments.dim)
+    races = arguments.races or arguments.strict_isa
     count = 0
     for target in map(get_target, arguments.target or ("sm_80", "sm_90a")):
         for what, facts in (("as it is", Facts()), ("aligned", usual_facts(kernel.contract))):
@@ -51,8 +56,12 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
                     context.emitter.raise_if_errors()
                     _compare(reference, step, None, f"after {pass_name}", target.name, what, seed)
                 again = read_program(print_program(emit(step)), "<emitted PTX>")
-                _compare(reference, step, again, "as PTX text", target.name, what, seed)
-                count += len(PIPELINE) + 1
+                schedules = (None, seed) if races else (None,)
+                for schedule in schedules:
+                    where = "as PTX text" if schedule is None else f"as PTX text, random schedule {schedule}"
+                    with settings(races=races, seed=schedule, strict_isa=arguments.strict_isa):
+                        _compare(reference, step, again, where, target.name, what, seed)
+                count += len(PIPELINE) + len(schedules)
             stdout.write(f"{name} {target.name}, {what}: {arguments.seeds} sets of arguments agree at every level\n")
     stdout.write(f"{count} runs, all as the tile program allows\n")
     return 0

@@ -4,6 +4,7 @@
     tesela run scale.mlir --in x=x.npy --scalar alpha=2.0 --out y=y.npy --device sim
     tesela run examples/gemm.py --constant BM=64 --in A=a.npy --in B=b.npy --out C=c.npy
     tesela run gemm.ptx --plan gemm.json --in A=a.npy --in B=b.npy --out C=c.npy
+    tesela run examples/gemm.mlir --in A=a.npy --in B=b.npy --device sim --races --seeds 5
     tesela run k.ptx --grid 4,1,1 --block 128 --param x=x.npy --param y=zeros:f32:1000 --param n=i32:1000 --out y=y.npy
 
 The shapes of arrays that the program writes follow from its contract. A bfloat16 array is saved and loaded as NumPy's `V2`.
@@ -31,6 +32,7 @@ from ..runtime.kernel import DEVICES, Kernel
 from ..runtime.launch import Variant
 from ..runtime.specialize import Facts
 from .driver import positive
+from .judging import add_simulator_arguments, simulated_runs
 from .sources import add_program_arguments, compile_source, pairs, read_array, read_constants, read_number
 
 PTX_OPTIONS = {"plan": "plan", "grid": "grid", "block": "block", "shared": "shared", "cluster": "cluster", "param": "params"}
@@ -50,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--block", type=positive, metavar="N", help="for PTX without a plan: threads of a block")
     add("--shared", type=int, metavar="BYTES", help="for PTX without a plan: dynamic shared memory")
     add("--cluster", metavar="X,Y,Z", help="for PTX without a plan: blocks of a cluster")
+    add_simulator_arguments(parser)
     add("--param", dest="params", action="append", default=[], metavar="NAME=…", help="for PTX without a plan: FILE.npy, TYPE:VALUE or zeros:TYPE:4x5")
 
 
@@ -71,7 +74,9 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
         if name not in written:
             raise kernel.contract.error(f"--out {name}: the kernel writes no array of that name", f"it writes {', '.join(written)}")
     left_out = [arg.name for arg in kernel.contract.args if isinstance(arg, ArrayArg) and arg.name not in arrays and arg.access == "w"]
-    result = kernel(**arrays, **scalars, device=arguments.device)
+    arrays, result = simulated_runs(
+        arguments, arrays, lambda given: kernel(**given, **scalars, device=arguments.device), stdout
+    )
     arrays.update(zip(left_out, (result,) if len(left_out) == 1 else result or ()))
     for name, path in outputs.items():
         save_array(path, arrays[name])

@@ -60,7 +60,7 @@ offset of a box in its tile still fits."""
 class Channel:
     """A channel and where it lies: `offset` and `barrier` in bytes of the block's shared memory, `stride` bytes from slot to slot. `via`: how it
     is filled. `by_descriptor`: wgmma reads it. `between_roles`: one role fills it, another takes it; then `by_warp` says whether every warp
-    gives its slots back for itself, or one thread for a warpgroup."""
+    gives its slots back for itself, or one thread for a warpgroup. `needs`: what its readers need."""
 
     op: async_copy.ChannelOp
     layout: SharedLayout
@@ -71,6 +71,7 @@ class Channel:
     by_descriptor: bool
     between_roles: bool
     by_warp: bool
+    needs: dot_rules.ChannelNeeds
 
     @property
     def depth(self) -> int:
@@ -129,6 +130,7 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
         any(isinstance(reader, async_copy.DotOp) for reader in readers),
         op.joins_roles(),
         not all(isinstance(reader, async_copy.DotOp) for reader in readers),
+        dot_rules.channel_needs(op.res, ctx.target),
     )
     ctx.state[op.res] = channel
     if channel.between_roles:
@@ -253,7 +255,7 @@ def _put(ctx: Context, op: async_copy.PutOp) -> None:
     channel = _channel_of(ctx, op.channel)
     via = _via(ctx, op)
     align = ctx.stride_align(op.array)
-    choice = dot_rules.choose_put(op, channel.layout, ctx.target, ctx.divisor, align)
+    choice = dot_rules.choose_put(op, channel.layout, channel.needs, ctx.target, ctx.divisor, align)
     name = ctx.argument_name(op.array)
     if choice.reason is not None:
         if via == "tma":

@@ -106,7 +106,7 @@ def compiled(target: str, device: str = "sim") -> Subject:
         from ...runtime.compile import compile
 
         try:
-            kernel = compile(module, target)
+            kernel = compile(module, target, cached=False)
             variant = kernel.variant(**arrays)
         except TeselaError as error:
             raise CompilerRefused(str(error)) from error

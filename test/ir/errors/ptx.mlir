@@ -115,3 +115,11 @@ ptx.kernel @k target sm_80 threads 128 shared 0 {
   // expected-error@+1 {{'ptx.inst': cp.async.bulk.commit_group needs sm_90, the kernel's target is sm_80}}
   ptx.inst "cp.async.bulk.commit_group" : () -> ()
 }
+
+// -----
+
+ptx.kernel @outer target sm_80 threads 32 shared 0 {
+  // expected-error@+1 {{'ptx.kernel': a kernel stands in a module, found one inside of @outer}}
+  ptx.kernel @inner target sm_80 threads 32 shared 0 {
+  }
+}

@@ -297,3 +297,11 @@ tile.kernel @k(%x: memref<?xf32> [N]) grid(%g = N) {
   // expected-hint@+1 {{a block holds its tiles in registers, 256 KiB in all: take a smaller tile, in a loop}}
   %1 = tile.load %x[%g] : memref<?xf32> -> tensor<1048577xf32>
 }
+
+// -----
+
+tile.kernel @outer(%x: memref<?xf32> [N]) grid(%g = N) {
+  // expected-error@+1 {{'tile.kernel': a kernel stands in a module, found one inside of @outer}}
+  tile.kernel @inner(%y: memref<?xf32> [N]) grid(%h = N) {
+  }
+}

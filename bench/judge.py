@@ -1,0 +1,149 @@
+"""The judge over every program of the repository: no report may come, under many schedules; and how fast it runs.
+
+    python bench/judge.py --json bench/results/judge.json
+    python bench/judge.py --seeds 5 --only kernels/
+
+Each program of `test/judged_programs.py` runs for each target under the policies 'latest' and 'earliest' and under `--seeds` random schedules with races on.
+Speed is measured on one core in this process, on a GEMM, a histogram and a row softmax, with races off and on (the fastest of five runs).
+Exit status 1 if anything is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rounds import environment, write_json
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "test"))
+
+from judged_programs import PROGRAMS, TARGETS  # noqa: E402
+
+from tesela.dialects.diagnostics import TeselaError  # noqa: E402
+from tesela.runtime.compile import compile  # noqa: E402
+from tesela.simulator import Memory, RunResult, launch, settings  # noqa: E402
+
+TIMES = 5
+
+HISTOGRAM = """.version 8.0
+.target sm_80
+.address_size 64
+.extern .shared .align 1024 .b8 smem[];
+.visible .entry histogram(.param .b64 x, .param .b64 y, .param .b32 n)
+{
+  .reg .b32 %s, %t, %n, %at, %step, %bin, %v, %place; .reg .b64 %x, %y, %a; .reg .pred %p;
+  ld.param.b64 %x, [x]; ld.param.b64 %y, [y]; ld.param.b32 %n, [n]; mov.b32 %s, smem; mov.b32 %t, %tid.x;
+  shl.b32 %place, %t, 2; add.s32 %place, %place, %s; mov.b32 %v, 0; st.shared.b32 [%place], %v; bar.sync 0;
+  mov.b32 %at, %ctaid.x; mov.b32 %step, %ntid.x; mad.lo.s32 %at, %at, %step, %t; mov.b32 %v, %nctaid.x; mul.lo.s32 %step, %step, %v;
+$NEXT:
+  setp.ge.s32 %p, %at, %n; @%p bra $DONE;
+  cvt.u64.u32 %a, %at; add.s64 %a, %a, %x; ld.global.u8 %v, [%a]; shl.b32 %bin, %v, 2; add.s32 %bin, %bin, %s;
+  red.shared.add.u32 [%bin], 1; add.s32 %at, %at, %step; bra $NEXT;
+$DONE:
+  bar.sync 0; ld.shared.b32 %v, [%place]; mul.wide.u32 %a, %t, 4; add.s64 %a, %a, %y; red.global.add.u32 [%a], %v;
+  ret;
+}
+"""
+
+
+def silence(seeds: int, only: str) -> list[dict[str, Any]]:
+    """One row for each program and target: runs, seconds, and what was reported."""
+    rows = []
+    schedules: list[dict[str, Any]] = [{"policy": "latest"}, {"policy": "earliest"}, *({"seed": s} for s in range(seeds))]
+    for name, run in PROGRAMS.items():
+        if only not in name:
+            continue
+        for target in TARGETS:
+            reports: list[str] = []
+            start = time.perf_counter()
+            for options in schedules:
+                try:
+                    with settings(races=True, **options):
+                        run(target)
+                except TeselaError as error:
+                    reports.append(f"{options}: {error}")
+            seconds = time.perf_counter() - start
+            rows.append({"program": name, "target": target, "runs": len(schedules), "seconds": round(seconds, 3), "reports": reports})
+            print(f"{name:32} {target:7} {len(schedules)} runs, {seconds:6.2f} s, {len(reports)} with reports", flush=True)
+    return rows
+
+
+def fastest(run: Callable[[], RunResult | None]) -> tuple[float, RunResult | None]:
+    times = []
+    result = None
+    for _ in range(TIMES):
+        start = time.perf_counter()
+        result = run()
+        times.append(time.perf_counter() - start)
+    return min(times), result
+
+
+def histogram() -> RunResult:
+    x = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
+    y = np.zeros(256, np.uint32)
+    memory = Memory()
+    params = (memory.map_array(x), memory.map_array(y), len(x))
+    result = launch(HISTOGRAM, grid=(64,), block=(256,), params=params, memory=memory, shared_bytes=1024)
+    assert (y == np.bincount(x, minlength=256)).all()
+    return result
+
+
+def softmax() -> RunResult:
+    x = np.random.default_rng(0).standard_normal((400, 781)).astype(np.float32)
+    memory = Memory()
+    params = (memory.map_array(x), memory.map_array(np.zeros_like(x)), x.shape[1])
+    text = (ROOT / "test" / "ptx" / "row_softmax.ptx").read_text()
+    return launch(text, grid=(len(x),), block=(128,), params=params, memory=memory)
+
+
+def gemm() -> Callable[[], None]:
+    import test_dots
+
+    kernel = compile(test_dots.gemm((128, 256, 64), "mk", "nk"), "sm_90a")
+    a, b = test_dots.random((256, 256)), test_dots.random((256, 256), seed=1)
+    kernel(a, b, device="sim")
+    return lambda: kernel(a, b, device="sim")
+
+
+def speed() -> list[dict[str, Any]]:
+    """Seconds, and where thread-instructions can be counted millions of them a second, with races off and on."""
+    rows = []
+    multiply = gemm()
+    for name, run in (("gemm 256x256x256, tiles 128x256x64, sm_90a", multiply), ("histogram of 2^20 bytes", histogram), ("softmax of 400 rows of 781", softmax)):
+        row: dict[str, Any] = {"kernel": name}
+        for races in (False, True):
+            with settings(races=races):
+                seconds, result = fastest(run)
+            label = "races" if races else "plain"
+            row[f"{label}_seconds"] = round(seconds, 4)
+            if isinstance(result, RunResult):
+                row[f"{label}_million_thread_instructions_per_second"] = round(result.thread_instructions / seconds / 1e6, 1)
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=20, help="random schedules for each program (default: %(default)s)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="programs whose names contain it")
+    parser.add_argument("--json", metavar="FILE", help="write the results")
+    arguments = parser.parse_args()
+    rows = silence(arguments.seeds, arguments.only)
+    found = sum(len(row["reports"]) for row in rows)
+    runs = sum(row["runs"] for row in rows)
+    print(f"{runs} runs of {len(rows)} programs, {found} with reports")
+    results = {"benchmark": "judge", **environment(), "runs": runs, "runs_with_reports": found, "programs": rows, "speed": speed()}
+    if arguments.json:
+        write_json(arguments.json, results)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""`kernel.explain()`: what the compiler chose for a variant, value by value, with the source line of each.
+
+    softmax for sm_90a: 4 warps, 16 bytes of shared memory
+    assumes: x aligned to 16, y aligned to 16, x noalias, y noalias
+
+    examples/softmax.mlir:13:5  %v = tile.load : tensor<1024xf32>
+      layout  thread [128:(4)], value [4:(1), 2:(512)]
+      code    3 ld.param.b64, 2 ld.global.v4.b32, 8 ld.global.b32, 52 others
+
+Layouts and channels are those of the 'schedule' level; the code is counted in the PTX that comes of it, by the source places that it carries: what
+moves data, waits, or computes matrices and special functions by name, the rest as a number. Operations that stand at one place share the
+line of code. docs/layouts.md says how layouts are read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ..dialects.diagnostics import Location, location_of
+from ..dialects.ptx_isa import TABLE
+from ..dialects.ptx_program import Instr, Program
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+    from xdsl.ir import Attribute, Operation, SSAValue
+
+    from .launch import Variant
+
+COMMON_UNITS = ("alu", "fma", "branch")
+"""Units whose instructions are in every kernel's arithmetic of addresses and loops."""
+
+
+def explain(module: ModuleOp, variant: Variant) -> str:
+    """The text, for a module at the 'schedule' level and the variant that was made of it."""
+    from ..dialects import async_copy, tile
+
+    plan = variant.plan
+    lines = [f"{plan.name} for {plan.target}: {plan.threads // 32} warps, {plan.shared_bytes} bytes of shared memory"]
+    lines += [f"assumes: {variant.facts}", *[f"note: {note}" for note in plan.notes]]
+    code = instructions(variant.program())
+    shown: set[Location] = set()
+    for op in module.walk():
+        if isinstance(op, tile.KernelOp | tile.ReturnOp):
+            continue
+        layouts = _layouts(op)
+        if not layouts and not op.name.startswith(("async.", "tile.")):
+            continue
+        place = location_of(op)
+        lines += ["", f"{place or '?'}  {_headline(op)}"]
+        if isinstance(op, async_copy.ChannelOp):
+            lines.append(f"  ring    {op.depth.value.data} buffers")
+        lines += [f"  layout  {layout}" for layout in layouts]
+        if place is not None and place not in shown and (counts := code.get(place)):
+            shown.add(place)
+            lines.append(f"  code    {_counted(counts)}")
+    return "\n".join(lines) + "\n"
+
+
+def instructions(program: Program) -> dict[Location, Counter[str]]:
+    """How many instructions of each kind came from each place of the source."""
+    found: dict[Location, Counter[str]] = {}
+    for entry in program.entries:
+        for item in entry.body:
+            if isinstance(item, Instr) and item.loc is not None:
+                file, line, column = item.loc
+                place = Location(program.files[file - 1], line, column)
+                found.setdefault(place, Counter())[item.opcode] += 1
+    return found
+
+
+def _counted(counts: Counter[str]) -> str:
+    named = {opcode: count for opcode, count in counts.items() if (row := TABLE.get(opcode)) is None or row.unit not in COMMON_UNITS}
+    others = sum(counts.values()) - sum(named.values())
+    parts = [f"{count} {opcode}" for opcode, count in named.items()]
+    return ", ".join([*parts, *([f"{others} others" if parts else f"{others} of arithmetic and control"] if others else [])])
+
+
+def _headline(op: Operation) -> str:
+    """`%v = tile.load : tensor<1024xf32>`, types without layouts."""
+    names = ", ".join(f"%{value.name_hint or '…'}" for value in op.results)
+    types = ", ".join(_plain(value.type) for value in op.results)
+    return f"{names} = {op.name} : {types}" if names else f"{op.name} {', '.join(_operand(value) for value in op.operands)}"
+
+
+def _operand(value: SSAValue) -> str:
+    return f"%{value.name_hint}" if value.name_hint else _plain(value.type)
+
+
+def _plain(kind: Attribute) -> str:
+    from xdsl.dialects.builtin import TensorType
+
+    from ..dialects.async_copy import PendingType
+
+    if isinstance(kind, PendingType):
+        return f"pending {_plain(kind.tile)}"
+    tile = getattr(kind, "tile", kind)
+    if not isinstance(tile, TensorType):
+        return str(kind)
+    text = "x".join([*map(str, tile.get_shape()), str(tile.element_type)])
+    return f"tensor<{text}>" if tile is kind else f"{kind.name.removeprefix('async.')}<{text}>"
+
+
+def _layouts(op: Operation) -> list[str]:
+    """The layouts of an operation's results, each once."""
+    from xdsl.dialects.builtin import TensorType
+
+    from ..dialects.layout_attrs import SharedLayoutAttr, TVLayoutAttr
+
+    found = []
+    for value in op.results:
+        tile = getattr(value.type, "tile", value.type)
+        if isinstance(tile, TensorType) and isinstance(tile.encoding, TVLayoutAttr | SharedLayoutAttr):
+            found.append(str(tile.encoding.data))
+    return list(dict.fromkeys(found))

@@ -1,0 +1,73 @@
+"""runtime/explain.py: the compiler's choices, as a reader sees them, are those of the code that runs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import tesela
+from tesela import TeselaError
+from tesela.dialects.diagnostics import Location
+from tesela.dialects.launch_plan import LaunchPlan
+from tesela.dialects.ptx_program import Instr
+from tesela.runtime.contract import Contract
+from tesela.runtime.explain import instructions
+from tesela.runtime.kernel import Kernel
+from tesela.runtime.launch import Variant
+from tesela.runtime.specialize import Facts
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+LOAD = 13
+"""The line of softmax.mlir's first load."""
+
+
+def blocks(text: str) -> dict[str, list[str]]:
+    """The lines below each headline."""
+    found = {}
+    for paragraph in text.split("\n\n")[1:]:
+        head, *rest = paragraph.splitlines()
+        found.setdefault(head.split("  ", 1)[1], rest)
+    return found
+
+
+def test_a_value_has_its_line_layout_and_code():
+    kernel = tesela.compile(EXAMPLES / "softmax.mlir", "sm_90a")
+    text = kernel.explain()
+    assert text.splitlines()[0] == f"softmax for sm_90a: 4 warps, {kernel.plan().shared_bytes} bytes of shared memory"
+    assert text.splitlines()[1] == "assumes: x aligned to 16, y aligned to 16, x noalias, y noalias"
+    assert f"softmax.mlir:{LOAD}:5  %v = tile.load : tensor<1024xf32>\n  layout  thread [128:(4)], value [4:(1), 2:(512)]\n" in text
+    assert "2 ld.global.v4.b32" in blocks(text)["%v = tile.load : tensor<1024xf32>"][1]
+    assert "5 shfl.sync.bfly.b32" in blocks(text)["%piece_max = tile.reduce : f32"][0]
+
+
+def test_facts_change_what_is_chosen():
+    kernel = tesela.compile(EXAMPLES / "softmax.mlir", "sm_90a")
+    text = kernel.explain(facts=Facts())
+    assert "assumes: nothing assumed" in text and "ld.global.v4" not in text
+
+
+def test_rings_and_tensor_cores():
+    found = blocks(tesela.compile(EXAMPLES / "gemm.mlir").explain(target="sm_90a"))
+    channel = found["%a_channel = async.channel : channel<128x64xbf16>"]
+    assert re.fullmatch(r"  ring    \d buffers", channel[0]) and channel[1] == "  layout  [128:64], [64:1], swizzle<3, 3, 3>"
+    assert any("wgmma.mma_async" in line for lines in found.values() for line in lines)
+
+
+def test_every_instruction_is_counted_once():
+    program = tesela.compile(EXAMPLES / "gemm.mlir", "sm_90a").variant().program()
+    counted = sum(instructions(program).values(), Counter())
+    placed = [item for entry in program.entries for item in entry.body if isinstance(item, Instr) and item.loc is not None]
+    assert counted.total() == len(placed) > 100
+    (place,) = [place for place, counts in instructions(program).items() if any("wgmma.mma_async" in opcode for opcode in counts)]
+    assert place == Location(str(EXAMPLES / "gemm.mlir"), place.line, place.column)
+    assert "tile.dot" in (EXAMPLES / "gemm.mlir").read_text().splitlines()[place.line - 1]
+
+
+def test_a_loaded_kernel_says_why_not():
+    plan = LaunchPlan("k", "sm_80", (), (), ("1",), (), 32, 0)
+    kernel = Kernel(Contract.of_plan(plan), lambda facts, target: Variant(facts, plan, ""))
+    with pytest.raises(TeselaError, match="k: it was loaded as PTX text, and nothing is known of how that was chosen"):
+        kernel.explain()

@@ -1,0 +1,109 @@
+"""The runtime on a GPU: cached kernels in a new process, exported ones, tuning, profiles, operators of torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cache_programs
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tesela
+from tesela.runtime import driver
+from tesela.runtime.arrays import DeviceArray
+from tesela.runtime.profile import peaks
+
+pytestmark = pytest.mark.gpu
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+F32, BF16, M, N, K = tesela.f32, tesela.bf16, *tesela.dims("M N K")
+
+
+@tesela.kernel(flops="2 * M * N * K")
+def gemm(A: tesela.Array[BF16, M, K], B: tesela.Array[BF16, N, K], C: tesela.Array[F32, M, N], BM: tesela.constexpr, BN: tesela.constexpr):
+    i, j = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    acc = tesela.zeros((BM, BN), F32)
+    for k in tesela.range(0, K, 64):
+        acc += A[i * BM : i * BM + BM, k : k + 64] @ B[j * BN : j * BN + BN, k : k + 64].T
+    C[i * BM : i * BM + BM, j * BN : j * BN + BN] = acc
+
+
+@tesela.kernel
+def double(x: tesela.Array[F32, N], BLOCK: tesela.constexpr):
+    i = tesela.grid(tesela.ceildiv(N, BLOCK)) * BLOCK
+    x[i : i + BLOCK] = x[i : i + BLOCK] * 2.0
+
+
+def matrices(m, n, k):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
+    return a, b, a.astype(np.float32) @ b.astype(np.float32).T
+
+
+def test_a_warm_process_launches_without_the_compiler(tmp_path):
+    cache_programs.write_program(tmp_path)
+    body = cache_programs.CALL.replace('device="sim"', 'device="cuda"')
+    cold, warm = cache_programs.run(tmp_path, body), cache_programs.run(tmp_path, body)
+    assert cold["result"] == warm["result"] == [1, 3, 5, 7]
+    assert (cold["compiled"], cold["assembled"], cold["xdsl"]) == (1, 1, True)
+    assert (warm["compiled"], warm["assembled"], warm["xdsl"]) == (0, 0, False)
+
+
+def test_an_exported_kernel_runs(tmp_path):
+    kernel = tesela.compile(EXAMPLES / "gemm.mlir")
+    kernel.warmup((256, 128), (256, 128))
+    kernel.export(tmp_path / "gemm")
+    loaded = tesela.load_kernel(tmp_path / "gemm")
+    for m, n, k in ((256, 256, 128), (100, 50, 77)):
+        a, b, wanted = matrices(m, n, k)
+        np.testing.assert_allclose(loaded(a, b, device="cuda"), wanted, rtol=1e-3, atol=1e-2)
+
+
+def test_tuning(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESELA_CACHE", "1")
+    monkeypatch.setenv("TESELA_CACHE_DIR", str(tmp_path))
+    space = {"BM": [128, 64], "BN": [128, 64], "stages": [4, 50]}
+    tuned = tesela.autotune(space, budget=20)(gemm)
+    a, b, wanted = matrices(512, 512, 256)
+    np.testing.assert_allclose(tuned(a, b, device="cuda"), wanted, rtol=1e-3, atol=1e-2)
+    (tuning,) = tuned.tunings
+    assert (tuning.device, tuning.unit, tuning.shapes) == (driver.current_device().name, "ms", "M≤512 K≤256 N≤512")
+    costs = [trial.cost for trial in tuning.trials if trial.cost is not None]
+    assert len(costs) >= 4 and tuning.trials[tuning.best].cost == min(costs) > 0
+    assert "refused: the buffers take" in tuned.tuning()
+    again = tesela.autotune(space, budget=20)(gemm)
+    again(a, b, device="cuda")
+    assert again.tunings == tuned.tunings
+
+
+def test_tuning_gives_back_what_is_written_in_place():
+    tuned = tesela.autotune({"BLOCK": [256, 1024]}, budget=5)(double)
+    x = DeviceArray((5000,), "f32", driver.current_device().ordinal)
+    start = np.arange(5000, dtype=np.float32)
+    driver.copy_to_device(x.view.address, start.ctypes.data, start.nbytes)
+    tuned(x)
+    np.testing.assert_array_equal(x.numpy(), 2 * start)
+
+
+def test_profiles():
+    kernel = gemm.compile(BM=128, BN=128)
+    a, b, _ = matrices(1024, 1024, 1024)
+    kernel(a, b, device="cuda")
+    with tesela.profile() as p:
+        for _ in range(3):
+            kernel(a, b, device="cuda")
+    assert [one.label for one in p.launches] == ["gemm M=1024 K=1024 N=1024"] * 3
+    assert all(0 < (one.milliseconds or 0) < 100 for one in p.launches)
+    assert p.launches[0].flops == 2 * 1024**3 and p.launches[0].nbytes == 1024 * 1024 * (2 + 2 + 4)
+    flops, nbytes = peaks(driver.current_device().ordinal)
+    assert nbytes > 1e11 and (flops is None or flops > 1e13)
+    assert " %" in str(p).splitlines()[1]
+
+
+def test_an_operator_of_torch():
+    torch = pytest.importorskip("torch")
+    op = tesela.compile(EXAMPLES / "softmax.mlir").as_torch_op("tesela_gpu_test::softmax")
+    x = torch.randn(64, 500, device="cuda")
+    for function in (op, torch.compile(lambda x: op(x), backend="eager", fullgraph=True)):
+        torch.testing.assert_close(function(x), torch.softmax(x, 1), rtol=1e-5, atol=1e-6)
