@@ -10,15 +10,17 @@ blocks are independent and unordered, so that any order and any number of blocks
                                                             …
                                                           } {independent}
 
-**Order.** Blocks that run at the same time should share what they load. Points are taken in panels of 8 along the first axis: all points of 8 rows, row by
-row fastest, then those of the next 8. So 132 neighbouring points are about 8 rows by 16 columns, and both operands of a product are read from
-L2 by many blocks. The last panel has as many rows as are left:
+**Order.** Blocks that run at the same time should share what they load, and what they share shows in the places of the loads. A product's operands
+depend on one axis each, so that points along the other share them: points are taken in panels of 8 along the first axis, all points of 8
+rows, row by row fastest, then those of the next 8. So 132 neighbouring points are about 8 rows by 16 columns, and both operands are read from L2 by
+many blocks. The last panel has as many rows as are left:
 
     t      0  1 …  7 | 8  9 … 15 | …        panel  = t / (8·columns)         rest = t mod (8·columns)
     row    0  1 …  7 | 0  1 …  7 | …        rows   = min(8, all rows - 8·panel)
     column 0  0 …  0 | 1  1 …  1 | …        column = rest / rows             row  = 8·panel + rest mod rows
 
-A third axis is the slowest. The arithmetic is on 32 bits: the grid has less than 2³¹ points (the launcher checks).
+Where only points along one axis share something (attention: the keys of a head, along its rows) that axis is the fastest, without panels. A third
+axis is the slowest. The arithmetic is on 32 bits: the grid has less than 2³¹ points (the launcher checks).
 
 **When.** With roles, by `specialize_warps.decide`; the kernel's attribute `persistent` overrides that: `false` never, `true` always. So does the
 option `when`.
@@ -26,12 +28,13 @@ option `when`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, ModuleOp, UnitAttr, i32
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.async_roles import RolesOp
@@ -83,7 +86,7 @@ def _persist(kernel: tile.KernelOp, panel: int) -> None:
     if len(extents) == 1:
         coordinates: list[SSAValue] = [block.args[0]]
     else:
-        coordinates = _coordinates(outer, inner, inner.to_i32(block.args[0]), widths, panel)
+        coordinates = _coordinates(outer, inner, inner.to_i32(block.args[0]), widths, _rows_of_a_panel(kernel, panel))
     for argument, coordinate in zip(kernel.grid_args, coordinates):
         coordinate.name_hint = argument.name_hint
         argument.replace_all_uses_with(coordinate)
@@ -97,8 +100,48 @@ def _persist(kernel: tile.KernelOp, panel: int) -> None:
     body.insert_ops_before([*outer.ops, loop], end)
 
 
-def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list[SSAValue], panel: int) -> list[SSAValue]:
-    """The coordinates of a point of a grid of two or three axes; `outer` collects what all points have in common. All i32 but the result."""
+def _rows_of_a_panel(kernel: tile.KernelOp, wanted: int) -> int | None:
+    """How many rows are walked together: as `wanted` where points along either of the first two axes share loads, one where only those
+    along the second do, all (None) otherwise."""
+    axes_of = _Axes(kernel)
+    loads = [op for op in kernel.walk() if isinstance(op, tile.LoadOp | async_copy.PutOp)]
+    used = [frozenset().union(*(axes_of(index) for index in op.indices)) for op in loads]
+    shared_by_rows, shared_by_columns = any(0 not in axes for axes in used), any(1 not in axes for axes in used)
+    if not shared_by_columns:
+        return None
+    return wanted if shared_by_rows else 1
+
+
+class _Axes:
+    """On which axes of the grid a scalar depends."""
+
+    def __init__(self, kernel: tile.KernelOp) -> None:
+        self.found: dict[SSAValue, frozenset[int]] = {argument: frozenset({axis}) for axis, argument in enumerate(kernel.grid_args)}
+
+    def __call__(self, value: SSAValue) -> frozenset[int]:
+        if value not in self.found:
+            self.found[value] = frozenset()  # where a loop comes back to a value, it adds nothing
+            self.found[value] = frozenset().union(*map(self, self._sources(value)))
+        return self.found[value]
+
+    def _sources(self, value: SSAValue) -> Sequence[SSAValue]:
+        op = value.block.parent_op() if isinstance(value, BlockArgument) else value.owner
+        if isinstance(op, scf.ForOp):
+            if isinstance(value, BlockArgument) and value.index == 0:
+                return op.lb, op.step  # how far it goes does not change where it has been
+            index = value.index - 1 if isinstance(value, BlockArgument) else value.index
+            end = op.body.block.last_op
+            assert end is not None
+            return op.iter_args[index], end.operands[index]
+        if isinstance(op, Operation) and not isinstance(op, tile.KernelOp):
+            inside = [operand for region in op.regions for inner in region.walk() for operand in inner.operands]
+            return [*op.operands, *inside]
+        return ()
+
+
+def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list[SSAValue], panel: int | None) -> list[SSAValue]:
+    """The coordinates of a point of a grid of two or three axes, in panels of so many rows (None: all); `outer` collects what all points have in
+    common. All i32 but the result."""
     rows, columns = widths[:2]
     after: list[SSAValue] = []
     if len(widths) == 3:
@@ -106,6 +149,10 @@ def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list
         third = inner.add(arith.DivUIOp(point, plane))
         point = inner.remainder(point, third, plane)
         after = [third]
+    if panel is None:
+        column = inner.add(arith.DivUIOp(point, rows))
+        row = inner.remainder(point, column, rows)
+        return [inner.add(arith.IndexCastOp(value, IndexType())) for value in (row, column, *after)]
     height = outer.constant(panel)
     size = outer.add(arith.MuliOp(height, columns))
     number = inner.add(arith.DivUIOp(point, size))

@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..dialects.diagnostics import TeselaError
@@ -36,6 +37,9 @@ DEVICES = ("auto", "cuda", "sim")
 DEVICE_VARIABLE = "TESELA_DEVICE"
 DEFAULT_TARGET = "sm_90a"
 """What is compiled for where no target is stated and no GPU asks for another."""
+
+MAX_POINTS = 2**31 - 1
+"""Points of a grid that persistent blocks can walk: they count in 32 bits."""
 
 MAX_SHAPES = 1024
 """Combinations of shapes and the like that a kernel remembers; forgotten all at once when there are more."""
@@ -362,11 +366,19 @@ class Kernel:
             self.contract.check_noalias(overlaps)
             variant = self._variant(facts_of(self.contract, views, shapes.dims, overlaps), target)
             variant.check_dims(shapes.dims)
+<<<<<<< HEAD
             grid = shapes.grid
             if variant.plan.persistent:
                 many = SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
                 grid = variant.plan.physical_grid(grid, many)
             call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims))
+=======
+            if variant.plan.persistent and prod(shapes.grid) > MAX_POINTS:
+                raise self.contract.error(f"the grid has {prod(shapes.grid)} points, but this variant takes at most {MAX_POINTS}")
+            many = launch.SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
+            grid = variant.plan.physical_grid(shapes.grid, many)
+            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid)
+>>>>>>> roles
         return call
 
     def _variant(self, facts: Facts, target: Target) -> Variant:

@@ -20,6 +20,7 @@ from tesela.runtime.compile import compile
 from tesela.runtime.specialize import usual_facts
 from tesela.simulator.blocks import run_kernel
 
+ONES = np.ones(20, np.int32)
 GRIDS = {
     1: "%i = X",
     2: "%i = X, %j = Y",
@@ -27,16 +28,19 @@ GRIDS = {
 }
 
 
-def visitor(axes: int) -> str:
-    """A kernel that stores into %seen, at each point, 1 + what stood there: the number of visits."""
+def visitor(axes: int, shared: str = "both") -> str:
+    """A kernel that stores into %seen, at each point, 1 + what stood there: the number of visits. It loads from %rows and %columns what points
+    of a row and of a column share, so that it walks in panels."""
     names = "ijk"[:axes]
     indices = ", ".join(f"%{name}" for name in names)
     shape = ", ".join("XYZ"[:axes])
     memref = f"memref<{'x'.join('?' * axes)}xi32, strided<[{', '.join(['?'] * (axes - 1) + ['1'])}]>>"
-    return f"""tile.kernel @visit(%seen: {memref} [{shape}]) grid({GRIDS[axes]}) {{
-  %one = arith.constant 1 : i32
+    return f"""tile.kernel @visit(%seen: {memref} [{shape}], %ones: memref<?xi32> [N]) grid({GRIDS[axes]}) {{
+  %one = tile.load %ones[{"%i" if shared != "columns" else "%j"}] : memref<?xi32> -> i32
+  %other = tile.load %ones[{"%j" if axes > 1 and shared != "rows" else "%i"}] : memref<?xi32> -> i32
+  %same = arith.andi %one, %other : i32
   %v = tile.load %seen[{indices}] : {memref} -> i32
-  %w = arith.addi %v, %one : i32
+  %w = arith.addi %v, %same : i32
   tile.store %w, %seen[{indices}] : i32, {memref}
 }}"""
 
@@ -51,11 +55,12 @@ def persistent(text: str, panel: int):
 @pytest.mark.parametrize("panel", [1, 3, 8])
 @pytest.mark.parametrize("shape", [(1,), (7,), (1, 1), (8, 3), (9, 5), (15, 2), (17, 1), (3, 4), (5, 3, 2), (11, 1, 3), (0, 4), (4, 0)], ids=str)
 def test_every_point_once(shape, panel):
-    module = persistent(visitor(len(shape)), panel)
-    for blocks in (1, 2, 5, 1000):
-        seen = np.zeros(shape, np.int32)
-        run_kernel(module, {"seen": seen}, blocks=blocks)
-        assert (seen == 1).all(), blocks
+    for shared in ("both", "rows", "columns") if len(shape) > 1 else ("both",):
+        module = persistent(visitor(len(shape), shared), panel)
+        for blocks in (1, 2, 5, 1000):
+            seen = np.zeros(shape, np.int32)
+            run_kernel(module, {"seen": seen, "ones": ONES}, blocks=blocks)
+            assert (seen == 1).all(), blocks
 
 
 def test_every_point_once_in_the_simulator(monkeypatch):
@@ -65,25 +70,46 @@ def test_every_point_once_in_the_simulator(monkeypatch):
             monkeypatch.setattr(launch, "SIMULATED_MULTIPROCESSORS", blocks)
             made = compile(visitor(axes).replace(") {", ") attributes {persistent = true} {", 1), "sm_90a")
             seen = np.zeros(shape, np.int32)
-            made(seen, device="sim")
+            made(seen, ONES, device="sim")
             assert (seen == 1).all(), (shape, blocks)
             assert made.last.plan.persistent
 
 
-def test_points_come_in_panels():
-    """One block visits 10 rows by 3 columns: the first 8 rows column by column, then the last 2."""
-    text = """tile.kernel @order(%at: memref<?x?xi64, strided<[?, 1]>> [X, Y], %next: memref<?xi64> [N]) grid(%i = X, %j = Y) {
-  %c0 = arith.constant 0 : index
-  %one = arith.constant 1 : i64
-  %n = tile.load %next[%c0] : memref<?xi64> -> i64
-  %m = arith.addi %n, %one : i64
+def order_of_points(row: str, column: str) -> np.ndarray:
+    """When one block visits each of 10 rows by 3 columns, if it loads from places that depend on `row` and on `column`."""
+    # The counter's place is written so that it depends on both axes: only the two loads of %x say what is shared.
+    module = persistent(
+        f"""tile.kernel @order(%at: memref<?x?xi64, strided<[?, 1]>> [X, Y], %next: memref<?xi64> [N], %x: memref<?xi64> [L]) grid(%i = X, %j = Y) {{
+  %both = arith.addi %i, %j : index
+  %zero = arith.subi %both, %both : index
+  %r = tile.load %x[{row}] : memref<?xi64> -> i64
+  %c = tile.load %x[{column}] : memref<?xi64> -> i64
+  %n = tile.load %next[%zero] : memref<?xi64> -> i64
+  %s = arith.addi %r, %c : i64
+  %m = arith.addi %n, %s : i64
   tile.store %n, %at[%i, %j] : i64, memref<?x?xi64, strided<[?, 1]>>
-  tile.store %m, %next[%c0] : i64, memref<?xi64>
-}"""
-    at, following = np.zeros((10, 3), np.int64), np.zeros(1, np.int64)
-    run_kernel(persistent(text, 8), {"at": at, "next": following}, blocks=1)
+  tile.store %m, %next[%zero] : i64, memref<?xi64>
+}}""",
+        8,
+    )
+    at, following, ones = np.zeros((10, 3), np.int64), np.zeros(1, np.int64), np.ones(20, np.int64)
+    run_kernel(module, {"at": at, "next": following, "x": ones}, blocks=1)
+    return at // 2
+
+
+def test_points_come_in_panels():
+    """Loads that depend on one axis each: the first 8 rows column by column, then the last 2."""
+    at = order_of_points("%i", "%j")
     assert at[:8].tolist() == [[row, 8 + row, 16 + row] for row in range(8)]
     assert at[8:].tolist() == [[24, 26, 28], [25, 27, 29]]
+
+
+def test_what_one_axis_shares_is_walked_along_it():
+    """Along rows all share what depends on the column, along columns what depends on the row; if nothing is shared, rows are fastest."""
+    by_rows = [[row + 10 * column for column in range(3)] for row in range(10)]
+    assert order_of_points("%both", "%j").tolist() == by_rows
+    assert order_of_points("%both", "%i").tolist() == [[3 * row + column for column in range(3)] for row in range(10)]
+    assert order_of_points("%both", "%both").tolist() == by_rows
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])
@@ -113,3 +139,16 @@ def test_attributes_are_booleans():
     made = kernel(GEMM, None, "persistent = 3 : i64")
     with pytest.raises(TeselaError, match="persistent must be true or false, found 3 : i64"):
         made.variant(facts=usual_facts(made.contract))
+
+
+def test_a_grid_of_too_many_points():
+    text = """tile.kernel @sums(%a: memref<?xi32> [X], %b: memref<?xi32> [Y], %c: memref<?xi32> [Z]) grid(%i = X, %j = Y)
+    attributes {persistent = true} {
+  %u = tile.load %a[%i] : memref<?xi32> -> i32
+  %w = tile.load %b[%j] : memref<?xi32> -> i32
+  %v = arith.addi %u, %w : i32
+  tile.store %v, %c[%i] : i32, memref<?xi32>
+}"""
+    a, b, c = np.zeros(65536, np.int32), np.zeros(32768, np.int32), np.zeros(1, np.int32)
+    with pytest.raises(TeselaError, match="the grid has 2147483648 points, but this variant takes at most 2147483647"):
+        compile(text, "sm_90a")(a, b, c, device="sim")
