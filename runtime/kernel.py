@@ -366,19 +366,13 @@ class Kernel:
             self.contract.check_noalias(overlaps)
             variant = self._variant(facts_of(self.contract, views, shapes.dims, overlaps), target)
             variant.check_dims(shapes.dims)
-<<<<<<< HEAD
             grid = shapes.grid
             if variant.plan.persistent:
+                if prod(grid) > MAX_POINTS:
+                    raise self.contract.error(f"the grid has {prod(grid)} points, but this variant takes at most {MAX_POINTS}")
                 many = SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
                 grid = variant.plan.physical_grid(grid, many)
             call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims))
-=======
-            if variant.plan.persistent and prod(shapes.grid) > MAX_POINTS:
-                raise self.contract.error(f"the grid has {prod(shapes.grid)} points, but this variant takes at most {MAX_POINTS}")
-            many = launch.SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
-            grid = variant.plan.physical_grid(shapes.grid, many)
-            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid)
->>>>>>> roles
         return call
 
     def _variant(self, facts: Facts, target: Target) -> Variant:
