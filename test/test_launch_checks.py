@@ -129,11 +129,11 @@ def test_stated_alignment():
     )
     assert text(lambda: SCALE.check_alignment(at(48, 8))) == (
         "error: scale: x starts at an address that is 16 modulo 32, but a multiple of 32 is required\n"
-        "  hint: the program states it (align); pass a copy, or take the statement out"
+        "  hint: the program states it (align); pass a copy, or take the statement out (`tesela compile` states it, unless told `--assume nothing`)"
     )
     assert text(lambda: SCALE.check_alignment(at(64, 3))) == (
         "error: scale: x has a stride of 12 bytes in dimension 0, but a multiple of 32 is required\n"
-        "  hint: the program states it (align); pad the rows, or take the statement out"
+        "  hint: the program states it (align); pad the rows, or take the statement out (`tesela compile` states it, unless told `--assume nothing`)"
     )
 
 
