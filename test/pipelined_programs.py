@@ -53,7 +53,7 @@ def matrix(rng: np.random.Generator, *shape: int) -> np.ndarray:
 @dataclass(frozen=True)
 class Program:
     """`body` is that of a kernel with operands %A (M×K), %B (K×N), the `extra` arguments, and the result %C (M×N); its
-    grid is M ceildiv 64 × N ceildiv 16. `more(rng, m, n, k)`: arrays of the extra arguments. `written`: what else is written."""
+    grid is M ceildiv 64 × N ceildiv 16. `more(rng, m, n, k)`: arrays of the extra arguments. `align`: of A, as stated."""
 
     name: str
     body: str

@@ -172,9 +172,9 @@ def check(seed: int) -> str | None:
     program = random_program(seed)
     target, stages = rng.choice(("sm_90a", "sm_90a", "sm_90", "sm_80")), rng.choice((2, 3, 4, 5))
     pad, trips = rng.choice((0, 8, 2, 1) if program.align == 2 else (0, 8, 2)), rng.choice((0, 1, 2, 3, stages - 1, stages, stages + 1, 9))
-    runs = []
+    roles, runs = rng.random() < 0.4, []
     for number in (1, stages):
-        compiled = compile(program.text(number), target)
+        compiled = compile(program.text(number, f"warp_specialize = {str(roles and number > 1).lower()}"), target)
         arrays = program.arrays(trips, seed, pad)
         with order(rng.choice(ORDERS) if number > 1 else "latest", races=number > 1):
             compiled(**arrays, device="sim")
@@ -187,7 +187,7 @@ def check(seed: int) -> str | None:
     for one, other, what in ((0, 1, "simulated"), (2, 3, "interpreted")):
         for name in runs[one]:
             if runs[one][name].tobytes() != runs[other][name].tobytes():
-                return f"seed {seed}: {name} differs {what}: {target}, {stages} stages, {trips} trips, pad {pad}"
+                return f"seed {seed}: {name} differs {what}: {target}, {stages} stages, {trips} trips, pad {pad}, roles {roles}"
     found, wanted = runs[0]["C"].astype(np.float64), runs[2]["C"].astype(np.float64)
     scale = np.abs(wanted).max(initial=1)
     if np.isfinite(scale) and not np.allclose(found, wanted, atol=0.05 * scale, rtol=0.05, equal_nan=True):
