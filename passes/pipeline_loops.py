@@ -287,7 +287,7 @@ class _Pipeliner:
         self.delay = None
         if not loop.chains:
             limit = dot_rules.accumulator_limit(dot_rules.block_warps(loop.kernel), target)
-            self.delay = find_delay(loop.op, {ring.get: ring.release for ring in loop.rings}, limit)
+            self.delay = find_delay(loop.op, {ring.get: ring.release for ring in loop.rings if ring.stays is None}, limit)
         self.last_dot = max(carried, key=self.place.__getitem__, default=None)
 
     def run(self) -> None:
@@ -301,7 +301,7 @@ class _Pipeliner:
         self._rebuild(tokens)
         if self.delay is not None:
             refill = [op for site in sites if site.after is self.delay.release for op in site.ops]
-            delay_dot(self.loop.op, self.delay, refill, trip_count(self.loop.op) is not None)
+            delay_dot(self.loop.op, self.delay, refill, (trip_count(self.loop.op) or 0) > 0)
 
     # -- where things go
 

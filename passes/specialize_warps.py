@@ -394,7 +394,9 @@ def _end(block: Block, kept: Sequence[int], values: dict[SSAValue, SSAValue]) ->
 def _erase_dead(block: Block) -> None:
     """Erases scalar computations that were for the puts only."""
     for op in reversed(list(_all_ops(block))):
-        if op.results and all(not value.uses for value in op.results) and (op.name.startswith("arith.") or is_trivially_dead(op)):
+        if op.regions or not op.results or any(value.uses for value in op.results):
+            continue
+        if op.name.startswith("arith.") or is_trivially_dead(op):
             op.detach()
             op.erase()
 

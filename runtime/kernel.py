@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import ArrayArg, LaunchPlan
 from ..dialects.target import Target, get_target
-from . import driver
+from . import driver, launch
 from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, view
 from .assemble import Resources
 from .contract import Contract, overlapping
-from .launch import SIMULATED_MULTIPROCESSORS, SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate
+from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate
 from .shortcuts import MISSED, Shortcuts
 from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
 
@@ -370,7 +370,7 @@ class Kernel:
             if variant.plan.persistent:
                 if prod(grid) > MAX_POINTS:
                     raise self.contract.error(f"the grid has {prod(grid)} points, but this variant takes at most {MAX_POINTS}")
-                many = SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
+                many = launch.SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
                 grid = variant.plan.physical_grid(grid, many)
             call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims))
         return call
