@@ -16,6 +16,7 @@ from itertools import product
 from ...dialects import async_copy
 from ...dialects.launch_plan import Requirement, TensorMapSpec
 from ...passes.access import memory_bytes
+from ...passes.alloc_shared import slot_bytes
 from ...passes.stage_stores import part_layout, part_of
 from .channels import coordinate, require_coordinates
 from .context import Context, lowers
@@ -25,7 +26,7 @@ from .shared_access import write_tile
 
 @lowers(async_copy.StoreOp)
 def _store(ctx: Context, op: async_copy.StoreOp) -> None:
-    channel, depth = op.channel.owner, 0
+    channel = op.channel.owner
     kind = op.value.type
     check_lowered(ctx, kind.element_type, op)
     found = part_of(ctx.kernel, op)
@@ -34,7 +35,7 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
     extents, shared = found
     size = memory_bytes(kind.element_type)
     depth, offset = channel.depth.value.data, channel.offset.value.data
-    nbytes = shared.size() * size
+    nbytes = slot_bytes(channel)
     form = shared.tma_form(size)
     assert form is not None, "part_of has made it so"
     of = op.tile_dims()
