@@ -187,11 +187,18 @@ class Contract:
                     )
 
     def check_alignment(self, views: Sequence[ArrayView | None]) -> None:
-        """Raises TeselaError where an array lacks the alignment that the program states, at the address that the kernel gets."""
+        """Raises TeselaError where an array lacks the alignment that its elements need or the program states, at the address that the kernel
+        gets."""
         for arg, seen in zip(self.args, views):
-            align = self.align.get(arg.name, 1)
-            if align == 1 or seen is None or not isinstance(arg, ArrayArg) or 0 in seen.shape:
+            if seen is None or not isinstance(arg, ArrayArg) or 0 in seen.shape:
                 continue
+            if seen.address % seen.itemsize:
+                raise self.error(
+                    f"{arg.name} starts at an address that is {seen.address % seen.itemsize} modulo {seen.itemsize}, but its elements have "
+                    f"{seen.itemsize} bytes",
+                    "a GPU reads elements at multiples of their size only; pass a copy",
+                )
+            align = self.align.get(arg.name, 1)
             if seen.address % align:
                 raise self.error(
                     f"{arg.name} starts at an address that is {seen.address % align} modulo {align}, but a multiple of {align} is required",
@@ -213,7 +220,10 @@ class Contract:
             raise self.error(f"{arg.name} is a {type(value).__name__}, but a number is required ({arg.dtype})")
         bits = _INTEGER_BITS.get(arg.dtype)
         if bits is None:
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:
+                raise self.error(f"{arg.name} is an integer of {value.bit_length()} bits, which no float holds ({arg.dtype})") from None
         if isinstance(value, float):
             raise self.error(f"{arg.name} = {value} is a float, but an integer is required ({arg.dtype})")
         low, high = (0, 1) if bits == 1 else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

@@ -407,6 +407,11 @@ def least_bit(x: Value) -> float:
     return float(np.ldexp(low, exponent[used] - 53).min())
 
 
+def _finite(x: Value) -> Value:
+    """Absolute values, 0 for what is not finite."""
+    return np.where(np.isfinite(x), np.abs(x), 0.0)
+
+
 def _sum(x: Bounded, axis: int) -> Bounded:
     value, low, high = (part.astype(F64) for part in parts(x))
     dtype = x.dtype
@@ -426,7 +431,10 @@ def _sum(x: Bounded, axis: int) -> Bounded:
     special = ~finite & (not isinstance(x, Interval))
     slack = np.where(special, 0.0, slack)
     total, bottom, top = (np.sum(part, axis=axis) for part in (value, low, high))
-    overflow = (size > 0.99 * largest) & ~special if not certain else np.zeros(np.shape(size), np.bool_)
+    rest = np.sum(_finite(value), axis=axis)
+    overflow = special & ~np.isnan(total) & (rest > 0.99 * largest)
+    if not certain:
+        overflow = overflow | ((size > 0.99 * largest) & ~special)
 
     def rounded(total: Value) -> Value:
         return ta.cast(np.asarray(total if dtype == F64 else np.asarray(total).astype(F32)), dtype)
@@ -522,9 +530,12 @@ def _dot(a: Bounded, b: Bounded, acc: Bounded) -> Bounded:
     special = ~np.isfinite(size) & certain
     slack = np.where(special, 0.0, slack)
     middle = value.astype(F64)
-    # Where operands are infinite or NaN the nominal value holds; where finite products overflow, anything may.
+    # Where operands are infinite or NaN the nominal value holds, unless it is infinite and the finite products may overflow to the other
+    # infinity; where finite products overflow, anything may.
+    rest = _finite(wide[2]) + np.matmul(_finite(wide[0]), _finite(wide[1]))
     finite_operands = np.isfinite(np.matmul(np.isinf(wide[0]) | np.isnan(wide[0]), np.ones_like(wide[1])) * 0.0)
     overflow = (size + wander > 0.99 * largest) & finite_operands & ~(special & ~np.isfinite(middle))
+    overflow = overflow | (special & np.isinf(middle) & (rest > 0.99 * largest))
     ends = _either_zero(value, (middle - slack).astype(value.dtype), (middle + slack).astype(value.dtype))
     return interval(value, *ends, overflow)
 

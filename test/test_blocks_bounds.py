@@ -197,6 +197,19 @@ def test_the_zero_of_a_sum_has_either_sign():
     assert not isinstance(same, Interval) and bool(same)
 
 
+def test_finite_parts_may_overflow_to_the_other_infinity():
+    # In one order the sum is -inf; in another 2e38 + 2e38 is +inf first, and +inf - inf is NaN.
+    line = "%r = tile.reduce sum %a axis 0 : tensor<3xf32> -> f32"
+    total = meaning_of(line, {"a": "tensor<3xf32>"})
+    assert is_anything(total(np.array([-np.inf, 2e38, 2e38], np.float32)))
+    assert not isinstance(total(np.array([-np.inf, 2e38, 1e38], np.float32)), Interval)
+    line = "%r = tile.dot %a, %b, %c : tensor<1x3xbf16>, tensor<3x1xbf16> -> tensor<1x1xf32>"
+    dot = meaning_of(line, {"a": "tensor<1x3xbf16>", "b": "tensor<3x1xbf16>", "c": "tensor<1x1xf32>"})
+    column, zero = np.ones((3, 1), ta.BF16), np.zeros((1, 1), np.float32)
+    assert is_anything(dot(np.array([[-np.inf, 2e38, 2e38]], ta.BF16), column, zero))
+    assert not isinstance(dot(np.array([[-np.inf, 2e38, 5e37]], ta.BF16), column, zero), Interval)
+
+
 def test_a_dot_of_small_integers_is_exact_and_one_of_fractions_is_not():
     rng = np.random.default_rng(0)
     line = "%r = tile.dot %a, %b, %c : tensor<4x64xbf16>, tensor<64x4xbf16> -> tensor<4x4xf32>"

@@ -123,13 +123,17 @@ def test_stated_alignment():
 
     SCALE.check_alignment(at(64, 8))
     SCALE.check_alignment(at(64, -8))
+    assert text(lambda: SCALE.check_alignment(at(66))) == (
+        "error: scale: x starts at an address that is 2 modulo 4, but its elements have 4 bytes\n"
+        "  hint: a GPU reads elements at multiples of their size only; pass a copy"
+    )
     assert text(lambda: SCALE.check_alignment(at(48, 8))) == (
         "error: scale: x starts at an address that is 16 modulo 32, but a multiple of 32 is required\n"
-        "  hint: the program states it (align); pass a copy, or take the statement out"
+        "  hint: the program states it (align); pass a copy, or take the statement out (`tesela compile` states it, unless told `--assume nothing`)"
     )
     assert text(lambda: SCALE.check_alignment(at(64, 3))) == (
         "error: scale: x has a stride of 12 bytes in dimension 0, but a multiple of 32 is required\n"
-        "  hint: the program states it (align); pad the rows, or take the statement out"
+        "  hint: the program states it (align); pad the rows, or take the statement out (`tesela compile` states it, unless told `--assume nothing`)"
     )
 
 
@@ -163,6 +167,7 @@ def test_scalars():
     assert text(lambda: SCALE.check_scalar(3, 2**31)) == (
         "error: scale: count = 2147483648 does not fit i32, which holds -2147483648 to 2147483647"
     )
+    assert text(lambda: SCALE.check_scalar(2, 2**2000)) == "error: scale: alpha is an integer of 2001 bits, which no float holds (f32)"
     assert text(lambda: SCALE.check_scalar(4, 2)) == "error: scale: flag = 2 does not fit i1, which holds 0 to 1"
 
 
