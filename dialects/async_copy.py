@@ -58,6 +58,7 @@ from xdsl.utils.exceptions import VerifyException
 from .async_roles import RolesOp, role_of
 from .async_store import StoreOp
 from .async_types import BufferType, ChannelType, PendingType, TokenType
+from .op_text import parse_source_to_result, print_source_to_result
 from .tile import element_type, shape_of
 
 
@@ -348,23 +349,16 @@ class TransposeOp(IRDLOperation):
         printer.print_string(" ")
         printer.print_ssa_value(self.source)
         printer.print_string(f" {list(self.order)}")
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.res.type)
+        print_source_to_result(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> TransposeOp:
         operand = parser.parse_unresolved_operand()
         order = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        source = parser.resolve_operand(operand, parser.parse_type())
-        parser.parse_punctuation("->")
+        attributes, source, result = parse_source_to_result(parser, operand)
         return cls.create(
             operands=[source],
-            result_types=[parser.parse_type()],
+            result_types=[result],
             properties={"permutation": DenseArrayBase.from_list(i64, order)},
             attributes=attributes,
         )

@@ -55,6 +55,7 @@ from xdsl.traits import (
 from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
+from .op_text import parse_source_to_result, print_source_to_result
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
 from .tile_types import (
@@ -212,11 +213,7 @@ class ReduceOp(IRDLOperation):
         printer.print_string(f" {self.kind.data} ")
         printer.print_ssa_value(self.source)
         printer.print_string(f" axis {self.axis.value.data}")
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.res.type)
+        print_source_to_result(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> ReduceOp:
@@ -224,11 +221,7 @@ class ReduceOp(IRDLOperation):
         operand = parser.parse_unresolved_operand()
         parser.parse_keyword("axis")
         axis = int_attr(parser.parse_integer(allow_boolean=False))
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        source = parser.resolve_operand(operand, parser.parse_type())
-        parser.parse_punctuation("->")
-        result = parser.parse_type()
+        attributes, source, result = parse_source_to_result(parser, operand)
         return cls.create(
             operands=[source], result_types=[result], properties={"kind": kind, "axis": axis}, attributes=attributes
         )
@@ -272,23 +265,16 @@ class TransposeOp(IRDLOperation):
         printer.print_string(" ")
         printer.print_ssa_value(self.source)
         printer.print_string(f" {list(self.order)}")
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.res.type)
+        print_source_to_result(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> TransposeOp:
         operand = parser.parse_unresolved_operand()
         order = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        source = parser.resolve_operand(operand, parser.parse_type())
-        parser.parse_punctuation("->")
+        attributes, source, result = parse_source_to_result(parser, operand)
         return cls.create(
             operands=[source],
-            result_types=[parser.parse_type()],
+            result_types=[result],
             properties={"permutation": DenseArrayBase.from_list(i64, order)},
             attributes=attributes,
         )
@@ -353,23 +339,16 @@ class ExpandOp(IRDLOperation):
         printer.print_string(" ")
         printer.print_ssa_value(self.source)
         printer.print_string(f" axis {self.axis.value.data}")
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.res.type)
+        print_source_to_result(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> ExpandOp:
         operand = parser.parse_unresolved_operand()
         parser.parse_keyword("axis")
         axis = int_attr(parser.parse_integer(allow_boolean=False))
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        source = parser.resolve_operand(operand, parser.parse_type())
-        parser.parse_punctuation("->")
+        attributes, source, result = parse_source_to_result(parser, operand)
         return cls.create(
-            operands=[source], result_types=[parser.parse_type()], properties={"axis": axis}, attributes=attributes
+            operands=[source], result_types=[result], properties={"axis": axis}, attributes=attributes
         )
 
 
@@ -488,11 +467,7 @@ class CastOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         printer.print_string(" saturate " if self.saturate is not None else " ")
         printer.print_ssa_value(self.source)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.res.type)
+        print_source_to_result(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> CastOp:
@@ -500,12 +475,9 @@ class CastOp(IRDLOperation):
         if parser.parse_optional_keyword("saturate") is not None:
             properties["saturate"] = UnitAttr()
         operand = parser.parse_unresolved_operand()
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        source = parser.resolve_operand(operand, parser.parse_type())
-        parser.parse_punctuation("->")
+        attributes, source, result = parse_source_to_result(parser, operand)
         return cls.create(
-            operands=[source], result_types=[parser.parse_type()], properties=properties, attributes=attributes
+            operands=[source], result_types=[result], properties=properties, attributes=attributes
         )
 
 
