@@ -114,11 +114,8 @@ class Accesses:
             late = s.last_read[granules] > least
             if late.any():
                 self._against_masks(kind, s.readers, granules, threads, late, least, "reads")
-            for agent, read_times in s.async_readers.items():
-                found = read_times[granules].astype(np.int64)
-                if found.any():
-                    record = np.where(found > 0, (found << AGENT_BITS) | ASYNC | agent, 0)
-                    self._judge(kind, "shared", granules, threads, record, record > 0, "reads", None)
+            for record in s.async_reads(granules):
+                self._judge(kind, "shared", granules, threads, record, record > 0, "reads", None)
         self.touch_remote(granules, threads, times)
         if kind == "load":
             if not strong:
@@ -428,15 +425,14 @@ class Accesses:
         if kind == "async load":
             record = np.full(len(where), (time << AGENT_BITS) | ASYNC | (agent + base))
             if space == "shared":
-                self.shared.mark_async(agent, where, time)
+                self.shared.mark_async(agent, cluster, clocks.column(agent) - clocks.fixed, where, time)
             else:
                 self._read_global(where[None], record[None])
         else:
             if space == "shared":
                 check(*self._thread_reads(where, cluster), "reads", *reads)
-                for reader, times in self.shared.async_readers.items():
-                    found = times[where].astype(np.int64)
-                    check(np.where(found > 0, (found << AGENT_BITS) | reader, 0), every, "reads", *reads)
+                for record in self.shared.async_reads(where):
+                    check(record, every, "reads", *reads)
             else:
                 for part in self.everywhere.read:
                     check(part[where], every, "reads", *reads)
@@ -485,9 +481,8 @@ class Accesses:
                 self._read_global(where[None], record[None])
             return
         check(*self._thread_reads(where, cluster), "reads", "R")
-        for reader, times in self.shared.async_readers.items():
-            found = times[where].astype(np.int64)
-            check(np.where(found > 0, (found << AGENT_BITS) | reader, 0), every, "reads", "R")
+        for reads in self.shared.async_reads(where):
+            check(reads, every, "reads", "R")
         shadow.written[where] = record
 
     # Blocks that end

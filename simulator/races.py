@@ -42,6 +42,7 @@ from .register_watch import RegisterWatch
 from .reports import BARRIER, BUDGET, BYTE_COUNT, Report
 from .selection import WARP
 from .shadow import GlobalShadow, SharedShadow
+from .tensor_maps import MAP_BYTES, decode_tensor_map, element_bytes
 
 if TYPE_CHECKING:
     from .asynchrony import Operation
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Threads = NDArray[np.intp]
 
-AGENTS_OF_A_MACHINE = 1 << 22
-"""By how much agents' numbers are raised from one machine to the next."""
+AGENTS_OF_A_MACHINE = 1 << 18
+"""By how much agents' numbers are raised from one machine to the next, at least."""
 
 REGISTERS = 65536
 """Registers of a multiprocessor (CUDA C++ Programming Guide, technical specifications)."""
@@ -87,7 +88,7 @@ class Judge(Observer):
             int(op.bits) for i in instrs if ".wait_group" in i.opcode for op in i.operands[:1] if isinstance(op, Imm)
         ]
         clocks = self.clocks = Clocks(machine, max([1, *waits]), self._now)
-        granule, everywhere, atomics = _granules(instrs)
+        granule, everywhere, atomics = _granules(instrs, _element_of_maps(machine))
         if self._everywhere is None:
             spans = machine.memory.spans()
             first = min((low for low, _ in spans), default=memory.GLOBAL_BASE) // 256 * 256
@@ -110,7 +111,7 @@ class Judge(Observer):
 
     def end(self, machine: Machine) -> None:
         self._now = self.clocks.now
-        self._base += AGENTS_OF_A_MACHINE
+        self._base += max(AGENTS_OF_A_MACHINE, 4 * machine.thread_count)
         self._count_barriers(machine)
 
     def before(self, machine: Machine, step: Step, sel: Selection) -> None:
@@ -300,8 +301,18 @@ def judge(
     return watcher.reports
 
 
-def _granules(instrs: Sequence[Instr]) -> tuple[int, int, bool]:
-    """(granule of shared memory, of global memory, whether shared memory is updated atomically) of a program."""
+def _element_of_maps(machine: Machine) -> int:
+    """The size of the smallest element of a tensor map among the parameters; 1 where maps may lie elsewhere."""
+    sizes = []
+    for offset, size in machine.code.param_offsets.values():
+        if size == MAP_BYTES:
+            sizes.append(element_bytes(decode_tensor_map(machine.params[offset : offset + size].tobytes()).dtype))
+    return min(sizes, default=1)
+
+
+def _granules(instrs: Sequence[Instr], element: int) -> tuple[int, int, bool]:
+    """(granule of shared memory, of global memory, whether shared memory is updated atomically) of a program whose tensor maps have elements of at
+    least `element` bytes."""
     shared, everywhere, atomics = 16, 16, False
     for instr in instrs:
         words = instr.opcode.split(".")
@@ -318,7 +329,7 @@ def _granules(instrs: Sequence[Instr]) -> tuple[int, int, bool]:
                 if len(instr.operands) > 3:
                     everywhere = min(everywhere, 2)  # a register may ask for less of the source
             if "tensor" in words:
-                everywhere = 1
+                everywhere = min(everywhere, element)
         generic = not any(w.startswith(("shared", "global", "param")) for w in words)
         if generic or any(w.startswith("shared") for w in words):
             shared = min(shared, size)

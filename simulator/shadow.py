@@ -14,6 +14,7 @@ unordered readers of one granule in one cluster some are forgotten, so that a wr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,10 @@ class SharedShadow:
         self.last_atomic = np.zeros(self.count, np.int32) if atomics else self.last_read
         self.readers = np.zeros((self.slots, self.count), np.int64)
         self.updaters = np.zeros((self.slots, self.count), np.int64) if atomics else self.readers
-        self.async_readers: dict[int, NDArray[np.int32]] = {}
+        self.clusters = clocks.clusters
+        self.per_cluster = self.count // self.clusters
+        self.async_times: list[NDArray[np.int32]] = []
+        self.async_agents: list[Records] = []
 
     def mark(
         self,
@@ -85,12 +89,21 @@ class SharedShadow:
             lanes = np.bitwise_or.reduceat(b & AGENT_MASK, starts)
             flat[k[starts]] = lanes | (np.maximum.reduceat(b, starts) & ~AGENT_MASK)
 
-    def mark_async(self, agent: int, granules: Granules, time: int) -> None:
-        """An agent that is no thread reads granules."""
-        times = self.async_readers.get(agent)
-        if times is None:
-            times = self.async_readers[agent] = np.zeros(self.count, np.int32)
+    def mark_async(self, agent: int, cluster: int, ordinal: int, granules: Granules, time: int) -> None:
+        """An agent that is no thread reads granules; it is the `ordinal`-th such agent of its cluster."""
+        while ordinal >= len(self.async_times):
+            self.async_times.append(np.zeros(self.count, np.int32))
+            self.async_agents.append(np.zeros(self.clusters, np.int64))
+        times = self.async_times[ordinal]
         times[granules] = np.maximum(times[granules], time)
+        self.async_agents[ordinal][cluster] = agent
+
+    def async_reads(self, granules: Granules) -> Iterator[Records]:
+        """Records of the last reads of granules by such agents, of each in its own array."""
+        for times, agents in zip(self.async_times, self.async_agents):
+            found = times[granules].astype(np.int64)
+            if found.any():
+                yield np.where(found > 0, (found << AGENT_BITS) | ASYNC | agents[granules // self.per_cluster], 0)
 
     def entries(self, masks: NDArray[np.int64], granules: Granules, after: NDArray[Any]) -> tuple[Any, Any, Any, Any]:
         """Reads of granules [n] that are later than `after` [n]: (index into granules, first thread of the warp relative to its cluster,
