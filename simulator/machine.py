@@ -130,6 +130,7 @@ class Machine:
         self.pending = Pending(self, completion)
         self.progress = 0
         self._last_progress, self._idle = -1, 0
+        self.turn = self._last_change = 0
         self._spin_progress, self._spins = -1, 0
         self.position = 0
         self.counts = [0] * len(code.steps)
@@ -388,6 +389,7 @@ class Machine:
             raise self._error(fault) from None
 
     def _pick(self) -> tuple[int, Selection]:
+        self.turn += 1
         if self.mbarriers.flipped:
             self._wake()
         if self.rng is not None:
@@ -548,6 +550,7 @@ class Machine:
             return True
         if self.progress != self._last_progress:
             self._last_progress, self._idle = self.progress, 0
+            self._last_change = self.turn
             if self.yielded:
                 self._poll_again()
                 return True
@@ -616,7 +619,8 @@ class Machine:
             note(position, sel, "polling in a loop")
         first = notes[0].location if notes else None
         waiting = sum(int(n) for n in (self.alive.sum(),))
-        message = f"deadlock: none of {waiting} threads can go on"
+        since = f"nothing has changed since turn {self._last_change} of {self.turn}"
+        message = f"deadlock: none of {waiting} threads can go on, and {since}"
         error = ProgramError.of(Diagnostic("error", message, first, None, notes), "deadlock")
         error.also = causes
         return error
