@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from compiled import FLOATS, close, run_both, same, values
 
+from tesela.simulator.launcher import settings
+
 MATRIX = "memref<?x?x{}, strided<[?, 1]>>"
 VECTOR = "memref<?x{}, strided<[1]>>"
 
@@ -136,6 +138,32 @@ def test_stores_are_seen_by_later_loads() -> None:
       tile.store %r, %y[%c0] : tensor<200xi32>, {kind}
     }}"""
     exact(text, {"x": values("i32", (207,), 1), "y": values("i32", (207,), 2)})
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2])
+def test_a_barrier_in_a_loop_of_no_trips_orders_nothing(trips: int) -> None:
+    """The loop's reduction meets at barriers, but only if there is a trip: what was stored before it is seen after it anyhow."""
+    kind = VECTOR.format("i32")
+    text = f"""
+    tile.kernel @k(%x: {kind} [N], %y: {kind} [N], %t: {kind} [T]) dims(%T = T) grid(%b = 1) attributes {{warps = 4 : i64}} {{
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %z = arith.constant 0 : i32
+      %v = tile.load %x[%c0] : {kind} -> tensor<128xi32>
+      tile.store %v, %y[%c0] : tensor<128xi32>, {kind}
+      %sum = scf.for %i = %c0 to %T step %c1 iter_args(%s = %z) -> (i32) {{
+        %p = tile.reduce sum %v axis 0 : tensor<128xi32> -> i32
+        %q = arith.addi %s, %p : i32
+        scf.yield %q : i32
+      }}
+      %w = tile.load %y[%c1] : {kind} -> tensor<100xi32>
+      %all = tile.full %sum : i32 -> tensor<100xi32>
+      %r = arith.addi %w, %all : tensor<100xi32>
+      tile.store %r, %x[%c0] : tensor<100xi32>, {kind}
+    }}"""
+    arrays = {"x": values("i32", (128,), 1), "y": values("i32", (128,), 2), "t": values("i32", (trips,), 3)}
+    with settings(races=True):
+        exact(text, arrays)
 
 
 def test_scalar_loads_and_stores() -> None:

@@ -124,6 +124,7 @@ def _for(ctx: Context, op: scf.ForOp) -> None:
     lower, upper, step = (ctx.get(value) for value in (op.lb, op.ub, op.step))
     if (known := ctx.known(step)) is not None and known <= 0:
         raise ctx.error(op, f"the loop's step is {known}", "a step must be positive")
+    before = dict(ctx.unsynchronised)
     if INDEPENDENT not in op.attributes:
         _merge(ctx, _accesses(op.body))  # what the previous trip did
     counters, held = _counted(ctx, op.body), _held(ctx, op.results)
@@ -142,6 +143,9 @@ def _for(ctx: Context, op: scf.ForOp) -> None:
     _set_counters(ctx, counters, results[n:])
     ctx.location = location
     _merge(ctx, _accesses(op.body))
+    first, end = ctx.known(lower), ctx.known(upper)
+    if first is None or end is None or first >= end:
+        _merge(ctx, before)  # with no trips, no barrier of the body was met
     _set_values(ctx, op.results, held, results)
 
 
@@ -193,6 +197,7 @@ def _while(ctx: Context, op: scf.WhileOp) -> None:
         assert isinstance(end, scf.ConditionOp)
         handed = [*_values(ctx, end.args, left), *_get_counters(ctx, counters)]
         ctx.add_op(ptx.ConditionOp.create(operands=[ctx.get(end.condition), *handed]))
+    tested = dict(ctx.unsynchronised)
     after = Block(arg_types=[value.type for value in handed])
     with ctx.into(after):
         _set_values(ctx, op.after_region.block.args, left, after.args)
@@ -204,4 +209,5 @@ def _while(ctx: Context, op: scf.WhileOp) -> None:
     _set_counters(ctx, counters, loop.results[len(left) :])
     _merge(ctx, _accesses(op.before_region))
     _merge(ctx, _accesses(op.after_region))
+    _merge(ctx, tested)  # with no trips, no barrier of the body was met
     _set_values(ctx, op.results, left, loop.results)

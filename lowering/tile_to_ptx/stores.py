@@ -11,21 +11,25 @@ written. Before the threads end, everything must have been stored: shared memory
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
+
+from xdsl.ir import SSAValue
 
 from ...dialects import async_copy
 from ...dialects.launch_plan import Requirement, TensorMapSpec
 from ...passes.access import memory_bytes
+from ...passes.alloc_shared import slot_bytes
 from ...passes.stage_stores import part_layout, part_of
 from .channels import coordinate, require_coordinates
 from .context import Context, lowers
-from .elements import check_lowered
+from .elements import check_lowered, halves, pack_halves
 from .shared_access import write_tile
 
 
 @lowers(async_copy.StoreOp)
 def _store(ctx: Context, op: async_copy.StoreOp) -> None:
-    channel, depth = op.channel.owner, 0
+    channel = op.channel.owner
     kind = op.value.type
     check_lowered(ctx, kind.element_type, op)
     found = part_of(ctx.kernel, op)
@@ -34,7 +38,7 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
     extents, shared = found
     size = memory_bytes(kind.element_type)
     depth, offset = channel.depth.value.data, channel.offset.value.data
-    nbytes = shared.size() * size
+    nbytes = slot_bytes(channel)
     form = shared.tma_form(size)
     assert form is not None, "part_of has made it so"
     of = op.tile_dims()
@@ -53,7 +57,6 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
     inner = form.order[0]
     part = part_layout(layout, inner, extents[inner])
     assert part is not None, "part_of has made it so"
-    per_register = layout.num_values // registers.type.count
     rank = len(spec.dims)
     starts = [range(0, whole, extent) for whole, extent in zip(kind.get_shape(), extents)]
     for number, corner in enumerate(product(*starts)):
@@ -61,7 +64,7 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
         buffer = ctx.shared_address(offset + number % depth * nbytes)
         ctx.inst("cp.async.bulk.wait_group.read", imms=[depth - 1], guard=leader)
         ctx.barrier()
-        values = ctx.pick(registers, [v // per_register for v in inside[::per_register]])
+        values = _picked(ctx, registers, inside, layout.num_values // registers.type.count)
         write_tile(ctx, buffer, shared, part, extents, values, ctx.first_holder(part), size)
         ctx.inst("fence.proxy.async.shared::cta")
         ctx.barrier()
@@ -76,6 +79,15 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
 
         ctx.if_(leader, issue)
     ctx.stores_under_way = True
+
+
+def _picked(ctx: Context, registers: SSAValue, which: Sequence[int], per_register: int) -> SSAValue:
+    """Some of the values of a tile's registers, held as those of a tile are."""
+    firsts = which[::per_register]
+    if list(which) == [first + i for first in firsts for i in range(per_register)] and all(first % per_register == 0 for first in firsts):
+        return ctx.pick(registers, [first // per_register for first in firsts])
+    # The two halves of a register go to different parts.
+    return pack_halves(ctx, ctx.pick(halves(ctx, registers, registers.type.count * per_register), which), len(which))
 
 
 def finish_stores(ctx: Context) -> None:
