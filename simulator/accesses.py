@@ -1,4 +1,5 @@
-"""Memory accesses judged: each against what was done to the same granules before, by `shadow.py`, as far as its thread knows, by `clocks.py`."""
+"""Memory accesses judged: each against what was done to the same granules before, by `shadow.py`, as far as its
+thread knows, by `clocks.py`."""
 
 from __future__ import annotations
 
@@ -27,15 +28,16 @@ _LANES = np.arange(WARP)
 
 
 class Note:
-    """What the judge keeps with an asynchronous operation: its time of issue, and what its issuers knew then, as `rows`; `piece` gives the row of an
-    owner's (first) thread."""
+    """What the judge keeps with an asynchronous operation: its time of issue, and what its issuers knew then, as
+    `rows`; `piece` gives the row of an owner's (first) thread."""
 
     def __init__(self, time: int, rows: Array, piece: dict[int, int]):
         self.time, self.rows, self.piece = time, rows, piece
 
 
 class Accesses:
-    """Judges the accesses of one machine. `base`: what agents' numbers are raised by in the global shadow, which outlives the machine."""
+    """Judges the accesses of one machine. `base`: what agents' numbers are raised by in the global shadow, which
+    outlives the machine."""
 
     def __init__(
         self,
@@ -204,7 +206,8 @@ class Accesses:
         verb: str,
         values: Array | None,
     ) -> None:
-        """Compare accesses of threads with the records of earlier ones, where `suspect`. `verb`: what the earlier ones did."""
+        """Compare accesses of threads with the records of earlier ones, where `suspect`. `verb`: what the earlier
+        ones did."""
         index = np.nonzero(suspect)
         found, who = record[index], threads[index[-1]]
         agents, times = agent_of(found) - (self.base if space == "global" else 0), time_of(found)

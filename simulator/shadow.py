@@ -1,15 +1,18 @@
-"""Who touched memory last: for every granule of shared or global memory the last write, the last atomic, and the reads since.
+"""Who touched memory last: for every granule of shared or global memory the last write, the last atomic, and the
+reads since.
 
-A *granule* is the smallest access of a program to that memory (1 to 16 bytes): accesses are aligned to their size, so each covers
-whole granules, and nothing is lost by looking no closer.
+A *granule* is the smallest access of a program to that memory (1 to 16 bytes): accesses are aligned to their size, so
+each covers whole granules, and nothing is lost by looking no closer.
 
-A *record* packs (time, agent) into one integer, the time above the agent's 32 bits (`clocks.py` says what both are); 0 is nobody. Times of
-agents that are not threads carry ASYNC, which is above all times: so that one comparison of the record with (least time that the thread
-knows of all threads) + 1 tells nearly always that an access is in order, and only the others are looked at one by one.
+A *record* packs (time, agent) into one integer, the time above the agent's 32 bits (`clocks.py` says what both are);
+0 is nobody. Times of agents that are not threads carry ASYNC, which is above all times: so that one comparison of the
+record with (least time that the thread knows of all threads) + 1 tells nearly always that an access is in order, and
+only the others are looked at one by one.
 
-**Reads of shared memory** are kept apart per warp, with a mask of the lanes: a write must come after all of them. Reads by asynchronous operations are
-kept per agent. **Reads of global memory** are kept in two records, the second preferably of another cluster than the first; of more than two
-unordered readers of one granule in one cluster some are forgotten, so that a write might not be compared with all of them.
+**Reads of shared memory** are kept apart per warp, with a mask of the lanes: a write must come after all of them.
+Reads by asynchronous operations are kept per agent. **Reads of global memory** are kept in two records, the second
+preferably of another cluster than the first; of more than two unordered readers of one granule in one cluster some
+are forgotten, so that a write might not be compared with all of them.
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ class SharedShadow:
         granules: Granules,
         time: NDArray[np.int64],
     ) -> None:
-        """Threads [t] read (or update atomically) granules [..., n, t] at `time` [n, 1]: `masks` and `last` are `readers` and `last_read`, or those of atomics."""
+        """Threads [t] read (or update atomically) granules [..., n, t] at `time` [n, 1]: `masks` and `last` are
+        `readers` and `last_read`, or those of atomics."""
         clocks = self.clocks
         last[granules] = time
         flat = masks.reshape(-1)
@@ -106,8 +110,8 @@ class SharedShadow:
                 yield np.where(found > 0, (found << AGENT_BITS) | ASYNC | agents[granules // self.per_cluster], 0)
 
     def entries(self, masks: NDArray[np.int64], granules: Granules, after: NDArray[Any]) -> tuple[Any, Any, Any, Any]:
-        """Reads of granules [n] that are later than `after` [n]: (index into granules, first thread of the warp relative to its cluster,
-        mask of lanes, time)."""
+        """Reads of granules [n] that are later than `after` [n]: (index into granules, first thread of the warp
+        relative to its cluster, mask of lanes, time)."""
         found = masks[:, granules]
         slot, index = np.nonzero((found >> AGENT_BITS) > after)
         value = found[slot, index]

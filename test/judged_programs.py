@@ -1,7 +1,8 @@
-"""The programs that the judge must find nothing wrong with: the examples, `tesela.kernels`, the tile programs of the tests of dots, and whole
-kernels in PTX (which are the same for every target).
+"""The programs that the judge must find nothing wrong with: the examples, `tesela.kernels`, the tile programs of the
+tests of dots, and whole kernels in PTX (which are the same for every target).
 
-`PROGRAMS` maps names to functions of a target that run the program once in the simulator, on random arrays. Compiled kernels are kept.
+`PROGRAMS` maps names to functions of a target that run the program once in the simulator, on random arrays. Compiled
+kernels are kept.
 """
 
 from __future__ import annotations
