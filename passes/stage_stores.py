@@ -103,8 +103,6 @@ def part_of(kernel: tile.KernelOp, store: tile.StoreOp | async_copy.StoreOp) -> 
     width = span // size
     if (part := part_layout(layout, inner, width)) is None or part.shape()[inner] != width:
         return None
-    if size == 2 and not _pairs_stay_together(layout, inner, width):
-        return None
     extents = tuple(width if d == inner else extent for d, extent in enumerate(shape))
     order = (inner, *(d for d in reversed(range(len(shape))) if d != inner))
     return extents, SharedLayout.tma(extents, size, span, order)
@@ -126,12 +124,6 @@ def part_layout(layout: TVLayout, dim: int, width: int) -> TVLayout | None:
             return None
     part = TVLayout(layout.thread, tuple(value) or (Mode(1, (0,) * layout.rank),))
     return part if part.shape()[dim] <= width else None
-
-
-def _pairs_stay_together(layout: TVLayout, dim: int, width: int) -> bool:
-    """Whether values 2i and 2i + 1, which share a register, are in one part."""
-    columns = [layout.value_coords(value)[dim] // width for value in range(layout.num_values)]
-    return len(columns) % 2 == 0 and columns[::2] == columns[1::2]
 
 
 def _row_bytes(layout: TVLayout, inner: int, size: int) -> int:
