@@ -3,9 +3,9 @@
     python bench/judge.py --json bench/results/judge.json
     python bench/judge.py --seeds 5 --only kernels/
 
-Each program of `test/judged_programs.py` runs for each target under the policies 'latest' and 'earliest' and under `--seeds` random schedules with races on.
-Speed is measured on one core in this process, on a GEMM, a histogram and a row softmax, with races off and on (the fastest of five runs).
-Exit status 1 if anything is reported.
+Each program of `test/judged_programs.py` runs for each target under the policies 'latest' and 'earliest' and under
+`--seeds` random schedules with races on. Speed is measured on one core in this process, on a GEMM, a histogram and a
+row softmax, with races off and on (the fastest of five runs). Exit status 1 if anything is reported.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ $DONE:
 def silence(seeds: int, only: str) -> list[dict[str, Any]]:
     """One row for each program and target: runs, seconds, and what was reported."""
     rows = []
-    schedules: list[dict[str, Any]] = [{"policy": "latest"}, {"policy": "earliest"}, *({"seed": s} for s in range(seeds))]
+    schedules: list[dict[str, Any]] = [
+        {"policy": "latest"},
+        {"policy": "earliest"},
+        *({"seed": s} for s in range(seeds)),
+    ]
     for name, run in PROGRAMS.items():
         if only not in name:
             continue
@@ -69,8 +73,18 @@ def silence(seeds: int, only: str) -> list[dict[str, Any]]:
                 except TeselaError as error:
                     reports.append(f"{options}: {error}")
             seconds = time.perf_counter() - start
-            rows.append({"program": name, "target": target, "runs": len(schedules), "seconds": round(seconds, 3), "reports": reports})
-            print(f"{name:32} {target:7} {len(schedules)} runs, {seconds:6.2f} s, {len(reports)} with reports", flush=True)
+            rows.append(
+                {
+                    "program": name,
+                    "target": target,
+                    "runs": len(schedules),
+                    "seconds": round(seconds, 3),
+                    "reports": reports,
+                }
+            )
+            print(
+                f"{name:32} {target:7} {len(schedules)} runs, {seconds:6.2f} s, {len(reports)} with reports", flush=True
+            )
     return rows
 
 
@@ -115,7 +129,11 @@ def speed() -> list[dict[str, Any]]:
     """Seconds, and where thread-instructions can be counted millions of them a second, with races off and on."""
     rows = []
     multiply = gemm()
-    for name, run in (("gemm 256x256x256, tiles 128x256x64, sm_90a", multiply), ("histogram of 2^20 bytes", histogram), ("softmax of 400 rows of 781", softmax)):
+    for name, run in (
+        ("gemm 256x256x256, tiles 128x256x64, sm_90a", multiply),
+        ("histogram of 2^20 bytes", histogram),
+        ("softmax of 400 rows of 781", softmax),
+    ):
         row: dict[str, Any] = {"kernel": name}
         for races in (False, True):
             with settings(races=races):
@@ -123,7 +141,9 @@ def speed() -> list[dict[str, Any]]:
             label = "races" if races else "plain"
             row[f"{label}_seconds"] = round(seconds, 4)
             if isinstance(result, RunResult):
-                row[f"{label}_million_thread_instructions_per_second"] = round(result.thread_instructions / seconds / 1e6, 1)
+                row[f"{label}_million_thread_instructions_per_second"] = round(
+                    result.thread_instructions / seconds / 1e6, 1
+                )
         rows.append(row)
         print(row, flush=True)
     return rows
@@ -131,7 +151,9 @@ def speed() -> list[dict[str, Any]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=20, help="random schedules for each program (default: %(default)s)")
+    parser.add_argument(
+        "--seeds", type=int, default=20, help="random schedules for each program (default: %(default)s)"
+    )
     parser.add_argument("--only", default="", metavar="TEXT", help="programs whose names contain it")
     parser.add_argument("--json", metavar="FILE", help="write the results")
     arguments = parser.parse_args()
@@ -139,7 +161,14 @@ def main() -> int:
     found = sum(len(row["reports"]) for row in rows)
     runs = sum(row["runs"] for row in rows)
     print(f"{runs} runs of {len(rows)} programs, {found} with reports")
-    results = {"benchmark": "judge", **environment(), "runs": runs, "runs_with_reports": found, "programs": rows, "speed": speed()}
+    results = {
+        "benchmark": "judge",
+        **environment(),
+        "runs": runs,
+        "runs_with_reports": found,
+        "programs": rows,
+        "speed": speed(),
+    }
     if arguments.json:
         write_json(arguments.json, results)
     return 1 if found else 0

@@ -1,4 +1,5 @@
-"""Memory accesses judged: each against what was done to the same granules before, by `shadow.py`, as far as its thread knows, by `clocks.py`."""
+"""Memory accesses judged: each against what was done to the same granules before, by `shadow.py`, as far as its
+thread knows, by `clocks.py`."""
 
 from __future__ import annotations
 
@@ -27,15 +28,16 @@ _LANES = np.arange(WARP)
 
 
 class Note:
-    """What the judge keeps with an asynchronous operation: its time of issue, and what its issuers knew then, as `rows`; `piece` gives the row of an
-    owner's (first) thread."""
+    """What the judge keeps with an asynchronous operation: its time of issue, and what its issuers knew then, as
+    `rows`; `piece` gives the row of an owner's (first) thread."""
 
     def __init__(self, time: int, rows: Array, piece: dict[int, int]):
         self.time, self.rows, self.piece = time, rows, piece
 
 
 class Accesses:
-    """Judges the accesses of one machine. `base`: what agents' numbers are raised by in the global shadow, which outlives the machine."""
+    """Judges the accesses of one machine. `base`: what agents' numbers are raised by in the global shadow, which
+    outlives the machine."""
 
     def __init__(
         self,
@@ -114,11 +116,8 @@ class Accesses:
             late = s.last_read[granules] > least
             if late.any():
                 self._against_masks(kind, s.readers, granules, threads, late, least, "reads")
-            for agent, read_times in s.async_readers.items():
-                found = read_times[granules].astype(np.int64)
-                if found.any():
-                    record = np.where(found > 0, (found << AGENT_BITS) | ASYNC | agent, 0)
-                    self._judge(kind, "shared", granules, threads, record, record > 0, "reads", None)
+            for record in s.async_reads(granules):
+                self._judge(kind, "shared", granules, threads, record, record > 0, "reads", None)
         self.touch_remote(granules, threads, times)
         if kind == "load":
             if not strong:
@@ -207,7 +206,8 @@ class Accesses:
         verb: str,
         values: Array | None,
     ) -> None:
-        """Compare accesses of threads with the records of earlier ones, where `suspect`. `verb`: what the earlier ones did."""
+        """Compare accesses of threads with the records of earlier ones, where `suspect`. `verb`: what the earlier
+        ones did."""
         index = np.nonzero(suspect)
         found, who = record[index], threads[index[-1]]
         agents, times = agent_of(found) - (self.base if space == "global" else 0), time_of(found)
@@ -428,15 +428,14 @@ class Accesses:
         if kind == "async load":
             record = np.full(len(where), (time << AGENT_BITS) | ASYNC | (agent + base))
             if space == "shared":
-                self.shared.mark_async(agent, where, time)
+                self.shared.mark_async(agent, cluster, clocks.column(agent) - clocks.fixed, where, time)
             else:
                 self._read_global(where[None], record[None])
         else:
             if space == "shared":
                 check(*self._thread_reads(where, cluster), "reads", *reads)
-                for reader, times in self.shared.async_readers.items():
-                    found = times[where].astype(np.int64)
-                    check(np.where(found > 0, (found << AGENT_BITS) | reader, 0), every, "reads", *reads)
+                for record in self.shared.async_reads(where):
+                    check(record, every, "reads", *reads)
             else:
                 for part in self.everywhere.read:
                     check(part[where], every, "reads", *reads)
@@ -485,9 +484,8 @@ class Accesses:
                 self._read_global(where[None], record[None])
             return
         check(*self._thread_reads(where, cluster), "reads", "R")
-        for reader, times in self.shared.async_readers.items():
-            found = times[where].astype(np.int64)
-            check(np.where(found > 0, (found << AGENT_BITS) | reader, 0), every, "reads", "R")
+        for reads in self.shared.async_reads(where):
+            check(reads, every, "reads", "R")
         shadow.written[where] = record
 
     # Blocks that end

@@ -1,33 +1,38 @@
 """Happens-before: who knows of what, as vector clocks over the threads of a cluster and its asynchronous operations.
 
-**Time** is one counter for the whole machine, and it advances with every access and every synchronisation. What happened can so be named by
-(agent, time): an *agent* is a thread (its accesses through the generic proxy), or something that accesses memory beside the threads: the
-`cp.async` of a thread, the bulk copies of a thread that are waited for by groups (their reads and their writes apart), the copies
-that signal one mbarrier, the `wgmma` of a warpgroup.
+**Time** is one counter for the whole machine, and it advances with every access and every synchronisation. What
+happened can so be named by (agent, time): an *agent* is a thread (its accesses through the generic proxy), or
+something that accesses memory beside the threads: the `cp.async` of a thread, the bulk copies of a thread that are
+waited for by groups (their reads and their writes apart), the copies that signal one mbarrier, the `wgmma` of a
+warpgroup.
 
-**Knowledge** is a *row*: for every agent of the cluster, the time up to which its accesses are known to have happened before. A
-later access of thread t is ordered after (agent, time) if t's row holds at least that time for that agent. Rows are immutable and shared: after a
-`bar.sync` all threads of a block stand on one row, so that rows are as few as warps and not as many as threads, and an access by a
-thousand threads is checked with one gather.
+**Knowledge** is a *row*: for every agent of the cluster, the time up to which its accesses are known to have happened
+before. A later access of thread t is ordered after (agent, time) if t's row holds at least that time for that agent.
+Rows are immutable and shared: after a `bar.sync` all threads of a block stand on one row, so that rows are as few as
+warps and not as many as threads, and an access by a thousand threads is checked with one gather.
 
     time 5: thread 0 writes x            row of all: {}
     time 6: threads 0-63 meet at bar.sync: row of all: {thread 0: 6, thread 1: 6, ...}
     time 7: thread 9 reads x:            its row holds 6 for thread 0, and 5 <= 6: ordered
 
-What a thread itself has done it knows without a row, so own columns are written only when it *publishes*: at a barrier, an arrive, a release. A row has
-several columns for a thread, for what is known of it in different ways (`docs/memory-order.md` has the rules):
+What a thread itself has done it knows without a row, so own columns are written only when it *publishes*: at a
+barrier, an arrive, a release. A row has several columns for a thread, for what is known of it in different ways
+(`docs/memory-order.md` has the rules):
 
-    G  all its generic accesses             F  those of them that its own proxy fence has made visible to the async proxy
-    R  its reads only                       E  the same for global memory
-    C  its cp.async that are complete       D  those of them that its proxy fence has covered since
+    G  all its generic accesses
+    R  its reads only
+    F  those accesses that its own proxy fence has made visible to the async proxy in shared memory
+    E  the same in global memory
+    C  its cp.async that are complete
+    D  those of them that its proxy fence has covered since
     I  its mbarrier initialisations that a fence has published
 
-**Other clusters** have no columns. What a thread learns from one of them, by an atomic in global memory, goes into its *log*: rows of that cluster, with
-the time at which they were learnt. The log is an agent too, of kind FAR, so that a column says how far someone knows it, and it spreads
-through barriers like everything else.
+**Other clusters** have no columns. What a thread learns from one of them, by an atomic in global memory, goes into
+its *log*: rows of that cluster, with the time at which they were learnt. The log is an agent too, of kind FAR, so
+that a column says how far someone knows it, and it spreads through barriers like everything else.
 
-A warp whose lanes stand on one row and meet (`bar.warp.sync`) is only noted with the time; the lanes' columns are written when one of
-them publishes. So shuffles cost next to nothing.
+A warp whose lanes stand on one row and meet (`bar.warp.sync`) is only noted with the time; the lanes' columns are
+written when one of them publishes. So shuffles cost next to nothing.
 """
 
 from __future__ import annotations
@@ -65,8 +70,8 @@ def joined(a: NDArray[np.int32] | None, b: NDArray[np.int32]) -> NDArray[np.int3
 
 
 class Agents:
-    """Those who access memory beside the threads, found as they appear. `done[k]`: the time up to which the owner itself knows the operations of
-    agent k to be complete. An agent's number is `first` + k."""
+    """Those who access memory beside the threads, found as they appear. `done[k]`: the time up to which the owner
+    itself knows the operations of agent k to be complete. An agent's number is `first` + k."""
 
     def __init__(self, first: int):
         self.first = first
@@ -80,8 +85,8 @@ class Agents:
 
 
 class Clocks:
-    """The knowledge of all threads of a machine. `time`: the counter, shared by the machines of a launch; `groups`: how many groups an owner may have
-    pending at a wait."""
+    """The knowledge of all threads of a machine. `time`: the counter, shared by the machines of a launch; `groups`:
+    how many groups an owner may have pending at a wait."""
 
     def __init__(self, machine: Machine, groups: int, now: int):
         self.machine = machine
@@ -191,8 +196,8 @@ class Clocks:
         self.used = len(live)
 
     def publish(self, threads: Threads, time: int, tell: bool = True) -> NDArray[np.int32]:
-        """What threads of one cluster know together at `time`, with what they have done themselves: a row. `tell`: they release it, so that what they
-        do from now on is later than what the row holds."""
+        """What threads of one cluster know together at `time`, with what they have done themselves: a row. `tell`:
+        they release it, so that what they do from now on is later than what the row holds."""
         rows = np.unique(self.row_of[threads])
         row = self.rows[rows[0]].copy() if len(rows) == 1 else self.rows[rows].max(0)
         warps = np.unique(threads // WARP)
@@ -245,7 +250,8 @@ class Clocks:
         self.acquire(threads, row)
 
     def whole_blocks(self, blocks: NDArray[np.intp], time: int) -> bool:
-        """All threads of these blocks meet, where each block's threads stand on one row already; else False and nothing done."""
+        """All threads of these blocks meet, where each block's threads stand on one row already; else False and
+        nothing done."""
         m = self.machine
         size = m.block_stride
         rows = self.row_of.reshape(-1, size)[blocks]
@@ -314,7 +320,8 @@ class Clocks:
     def knows(
         self, threads: Threads, agents: NDArray[np.int64], times: NDArray[np.int64], read: bool = False
     ) -> NDArray[np.bool_]:
-        """Whether each thread's generic accesses are ordered after (agent, time): 1-d arrays. `read`: the earlier access was a read."""
+        """Whether each thread's generic accesses are ordered after (agent, time): 1-d arrays. `read`: the earlier
+        access was a read."""
         count = self.machine.thread_count
         result = np.zeros(len(threads), bool)
         rows = self.row_of[threads]

@@ -1,4 +1,5 @@
-"""Faults of the simulated program, raised where they are noticed; the machine turns them into a ProgramError with its place."""
+"""Faults of the simulated program, raised where they are noticed; the machine turns them into a ProgramError with its
+place."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from ..dialects.diagnostics import Diagnostic, TeselaError
 
 
 class Fault(Exception):
-    """`at`: which instruction of the fused step is at fault; `thread`: its thread's number in the machine, or None. `kind` is one of
-    `reports.KINDS`."""
+    """`at`: which instruction of the fused step is at fault; `thread`: its thread's number in the machine, or None.
+    `kind` is one of `reports.KINDS`."""
 
     kind = "fault"
 
@@ -39,8 +40,8 @@ class Divergent(Fault):
 
 
 class ProgramError(TeselaError):
-    """The simulated program cannot go on. `kind` is one of `reports.KINDS`; `opcode` and `line` name the instruction; `also`: kinds and
-    messages of what else was wrong then."""
+    """The simulated program cannot go on. `kind` is one of `reports.KINDS`; `opcode` and `line` name the instruction;
+    `also`: kinds and messages of what else was wrong then."""
 
     kind = "fault"
     opcode = ""

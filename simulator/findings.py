@@ -198,7 +198,8 @@ class Findings:
             self.report(
                 IN_FLIGHT,
                 key,
-                f"{first.who} gives {first.where} to wgmma, and no wgmma.fence comes between what accessed them before and the wgmma",
+                f"{first.who} gives {first.where} to wgmma, and no wgmma.fence comes between what accessed them "
+                "before and the wgmma",
                 first,
                 second,
             )
@@ -206,7 +207,8 @@ class Findings:
             self.report(
                 IN_FLIGHT,
                 key,
-                f"{first.who} {verb} {shown}, which a wgmma in flight still uses: no wgmma.wait_group that covers it comes between",
+                f"{first.who} {verb} {shown}, which a wgmma in flight still uses: no wgmma.wait_group that covers it "
+                "comes between",
                 first,
                 second,
             )
@@ -222,7 +224,8 @@ class Findings:
         times: Array,
         verb: str,
     ) -> None:
-        """Accesses of threads (now) with earlier ones, of agents, that they do not know: 1-d arrays. `verb`: what the agents do."""
+        """Accesses of threads (now) with earlier ones, of agents, that they do not know: 1-d arrays. `verb`: what the
+        agents do."""
         mine = _NOW[kind]
         groups: dict[Any, list[int]] = {}
         for i in range(min(len(times), MAX_SHOWN)):
@@ -293,8 +296,8 @@ class Findings:
         verb: str,
         fence: bool,
     ) -> None:
-        """An operation's access with those of agents that its issuer, `thread`, did not know when it issued it. `fence`: it knew them, but their
-        threads had not made them visible to the async proxy."""
+        """An operation's access with those of agents that its issuer, `thread`, did not know when it issued it.
+        `fence`: it knew them, but their threads had not made them visible to the async proxy."""
         m = self.machine
         mine = _NOW[kind]
         who = self.agent(agent)

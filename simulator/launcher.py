@@ -1,8 +1,8 @@
 """Launching a kernel in the simulator: checks, parameters, and batches of blocks.
 
-Blocks of a grid are independent, so as many as make good use of NumPy run side by side as one machine; the next batch starts when they have
-finished. Kernels whose blocks may wait for each other through global memory (they contain atomics or ordered loads) get as
-many blocks at once as an H200 would hold at one block per multiprocessor.
+Blocks of a grid are independent, so as many as make good use of NumPy run side by side as one machine; the next batch
+starts when they have finished. Kernels whose blocks may wait for each other through global memory (they contain
+atomics or ordered loads) get as many blocks at once as an H200 would hold at one block per multiprocessor.
 """
 
 from __future__ import annotations
@@ -100,17 +100,18 @@ def launch(
 ) -> RunResult:
     """Runs a kernel to completion.
 
-    `program`: PTX as data or text; `entry`: the kernel's name, which may be left out where there is only one; `grid`, `block`,
-    `cluster`: one to three extents, x first; the cluster defaults to what the entry declares; `params` in PTX order: integers
-    (pointers, dimensions, the bits of scalars), floats (f32 for parameters of 4 bytes, f64 for 8), tensor maps (128 bytes);
-    `shared_bytes`: dynamic shared memory per block. `policy`: in which order threads run and asynchronous operations complete, one of
-    `schedules.POLICIES`; `seed`: makes the schedule random, and the same for the same seed. ('random' without a seed takes seed 0;
-    'systematic' runs the kernel many times, each time on the memory as it was, with up to `bound` preemptions.) `races`: judge the program
-    (`races.py`) by `docs/memory-order.md`, with `strict_isa` by the letter of the ISA; a kernel whose blocks may wait for each other then runs in
-    one piece. What is left out is taken from `settings`.
+    `program`: PTX as data or text; `entry`: the kernel's name, which may be left out where there is only one; `grid`,
+    `block`, `cluster`: one to three extents, x first; the cluster defaults to what the entry declares; `params` in
+    PTX order: integers (pointers, dimensions, the bits of scalars), floats (f32 for parameters of 4 bytes, f64 for
+    8), tensor maps (128 bytes); `shared_bytes`: dynamic shared memory per block. `policy`: in which order threads run
+    and asynchronous operations complete, one of `schedules.POLICIES`; `seed`: makes the schedule random, and the same
+    for the same seed. ('random' without a seed takes seed 0; 'systematic' runs the kernel many times, each time on
+    the memory as it was, with up to `bound` preemptions.) `races`: judge the program (`races.py`) by
+    `docs/memory-order.md`, with `strict_isa` by the letter of the ISA; a kernel whose blocks may wait for each other
+    then runs in one piece. What is left out is taken from `settings`.
 
-    Raises TeselaError for a launch that does not fit the kernel, ProgramError for every fault and deadlock of the program, and with
-    `races` JudgedError for whatever is reported."""
+    Raises TeselaError for a launch that does not fit the kernel, ProgramError for every fault and deadlock of the
+    program, and with `races` JudgedError for whatever is reported."""
     if isinstance(program, str):
         from ..dialects.ptx_text import read_program
 

@@ -1,10 +1,10 @@
 """The machine: resident blocks, their threads' places in the program, and the scheduler that moves them.
 
-Every thread has its own place (since Volta, threads of a warp may stand at different instructions; PTX ISA 9.0 §3.1). The
-scheduler keeps sets of threads by place, takes the first place in running order (`control_flow.py`), merges all threads that
-stand there, of all resident blocks, and runs them together step by step until they branch, wait or exit. So diverged
-threads meet again at the immediate post-dominator of their branch, loops run until the last thread has left them, and
-a step costs one NumPy call however many threads take part.
+Every thread has its own place (since Volta, threads of a warp may stand at different instructions; PTX ISA 9.0 §3.1).
+The scheduler keeps sets of threads by place, takes the first place in running order (`control_flow.py`), merges all
+threads that stand there, of all resident blocks, and runs them together step by step until they branch, wait or exit.
+So diverged threads meet again at the immediate post-dominator of their branch, loops run until the last thread has
+left them, and a step costs one NumPy call however many threads take part.
 
 Threads that cannot go on are kept aside, with what they wait for:
 
@@ -14,11 +14,12 @@ Threads that cannot go on are kept aside, with what they wait for:
 * *yielded*: a loop that polls memory has gone round once; others run first.
 
 When nobody is ready, polls run again if anything has happened since; else an asynchronous operation completes
-(`asynchrony.py`); if there is none, polls run again all the same and parked waits time out, as the ISA allows (§9.7.13.15.16, mbarrier.try_wait). If that changes nothing often enough, nothing ever will: a deadlock,
-reported with all who wait and what for.
+(`asynchrony.py`); if there is none, polls run again all the same and parked waits time out, as the ISA allows
+(§9.7.13.15.16, mbarrier.try_wait). If that changes nothing often enough, nothing ever will: a deadlock, reported with
+all who wait and what for.
 
-With a seed the scheduler picks places at random instead, and asynchronous operations complete at random times. An observer
-(`observer.py`) sees every memory access and synchronisation.
+With a seed the scheduler picks places at random instead, and asynchronous operations complete at random times. An
+observer (`observer.py`) sees every memory access and synchronisation.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Shape:
 
 @dataclass(slots=True)
 class Parked:
-    """Threads at an mbarrier wait: `flat` addresses of the barriers in the machine's shared memory, and the parity of the phase
-    whose completion each waits for. `deny` writes the answer 'not yet' to the threads of a selection."""
+    """Threads at an mbarrier wait: `flat` addresses of the barriers in the machine's shared memory, and the parity of
+    the phase whose completion each waits for. `deny` writes the answer 'not yet' to the threads of a selection."""
 
     position: int
     selection: Selection
@@ -130,6 +131,7 @@ class Machine:
         self.pending = Pending(self, completion)
         self.progress = 0
         self._last_progress, self._idle = -1, 0
+        self.turn = self._last_change = 0
         self._spin_progress, self._spins = -1, 0
         self.position = 0
         self.counts = [0] * len(code.steps)
@@ -314,7 +316,8 @@ class Machine:
     def flatten(
         self, addresses: NDArray[Any], sel: Selection, size: int, align: int, verb: str, cluster: bool
     ) -> NDArray[np.int64]:
-        """Shared addresses to indices into all shared memory, checked. `cluster`: other blocks of the cluster may be meant."""
+        """Shared addresses to indices into all shared memory, checked. `cluster`: other blocks of the cluster may be
+        meant."""
         offsets = addresses & memory.OFFSET_MASK
         self.shared.check(offsets, size, align, sel.threads, verb)
         if self.cluster_size == 1:
@@ -388,6 +391,7 @@ class Machine:
             raise self._error(fault) from None
 
     def _pick(self) -> tuple[int, Selection]:
+        self.turn += 1
         if self.mbarriers.flipped:
             self._wake()
         if self.rng is not None:
@@ -504,7 +508,8 @@ class Machine:
         self.cluster_barrier.on_exit()
 
     def spins_too_long(self) -> bool:
-        """Called at every backward branch: whether a loop keeps others waiting while it changes nothing that they could see."""
+        """Called at every backward branch: whether a loop keeps others waiting while it changes nothing that they
+        could see."""
         if self.progress != self._spin_progress:
             self._spin_progress, self._spins = self.progress, 0
         self._spins += 1
@@ -548,6 +553,7 @@ class Machine:
             return True
         if self.progress != self._last_progress:
             self._last_progress, self._idle = self.progress, 0
+            self._last_change = self.turn
             if self.yielded:
                 self._poll_again()
                 return True
@@ -616,7 +622,8 @@ class Machine:
             note(position, sel, "polling in a loop")
         first = notes[0].location if notes else None
         waiting = sum(int(n) for n in (self.alive.sum(),))
-        message = f"deadlock: none of {waiting} threads can go on"
+        since = f"nothing has changed since turn {self._last_change} of {self.turn}"
+        message = f"deadlock: none of {waiting} threads can go on, and {since}"
         error = ProgramError.of(Diagnostic("error", message, first, None, notes), "deadlock")
         error.also = causes
         return error

@@ -1,9 +1,10 @@
-"""What a machine tells those who watch it: memory accesses, synchronisation, asynchronous operations, threads that end.
+"""What a machine tells those who watch it: memory accesses, synchronisation, asynchronous operations, threads that
+end.
 
-An `Observer` overrides what is of interest. The judge (`races.py`) and the profile (`profile.py`) are observers; `Observers` passes everything on to
-several. Threads are numbers in the machine, as everywhere in the simulator; shared addresses are byte indices into all shared
-memory of the machine (block * machine.shared.stride + offset). `machine.position` is the step at work; while an asynchronous operation is
-executed it is the step that issued it.
+An `Observer` overrides what is of interest. The judge (`races.py`) and the profile (`profile.py`) are observers;
+`Observers` passes everything on to several. Threads are numbers in the machine, as everywhere in the simulator;
+shared addresses are byte indices into all shared memory of the machine (block * machine.shared.stride + offset).
+`machine.position` is the step at work; while an asynchronous operation is executed it is the step that issued it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Observer:
     """Sees what a machine does; every method may be left as it is."""
 
     def begin(self, machine: Machine) -> None:
-        """A machine is about to run. `machine.watched` may be set here: the steps of which `before` and `after` are told."""
+        """A machine is about to run. `machine.watched` may be set here: the steps of which `before` and `after` are
+        told."""
 
     def end(self, machine: Machine) -> None:
         """All threads of the machine have ended and all asynchronous operations have completed."""
@@ -51,11 +53,12 @@ class Observer:
         threads: Threads,
         values: NDArray[Any] | None = None,
     ) -> None:
-        """Accesses of `size` bytes each, before they happen. `kind`: 'load', 'store' or 'atomic' of the generic proxy, 'async load' or
-        'async store' of an asynchronous operation (when it is executed, not when it is issued), 'async atomic' of a reducing one; `space`:
-        'global', 'shared' or 'param'; `addresses`: global addresses, shared indices, or offsets into the parameters, in an array whose last axis
-        goes with `threads` (one thread for async copies by a thread, a warpgroup's first thread for wgmma); `values`: what a store
-        of the generic proxy writes, [n, vector, threads] unsigned integers."""
+        """Accesses of `size` bytes each, before they happen. `kind`: 'load', 'store' or 'atomic' of the generic
+        proxy, 'async load' or 'async store' of an asynchronous operation (when it is executed, not when it is
+        issued), 'async atomic' of a reducing one; `space`: 'global', 'shared' or 'param'; `addresses`: global
+        addresses, shared indices, or offsets into the parameters, in an array whose last axis goes with `threads`
+        (one thread for async copies by a thread, a warpgroup's first thread for wgmma); `values`: what a store of the
+        generic proxy writes, [n, vector, threads] unsigned integers."""
 
     def sync(self, machine: Machine, instr: Instr, threads: Threads) -> None:
         """A fence, which orders memory and otherwise does nothing."""
@@ -112,7 +115,8 @@ class Observer:
         """Owners close their current group."""
 
     def waited(self, machine: Machine, kind: str, owners: Threads, newest: int, read: bool) -> None:
-        """All operations of the owners are complete (`read`: have read their sources) but those of their `newest` latest groups."""
+        """All operations of the owners are complete (`read`: have read their sources) but those of their `newest`
+        latest groups."""
 
 
 class Observers(Observer):

@@ -1,7 +1,8 @@
-"""The edges of happens-before: what barriers, fences, waits and atomics let threads know. `docs/memory-order.md` has each rule by name.
+"""The edges of happens-before: what barriers, fences, waits and atomics let threads know. `docs/memory-order.md` has
+each rule by name.
 
-Every method here turns one synchronisation into `publish` (what someone knows goes into a barrier's or a variable's row) and `acquire` (someone learns
-that row) on `Clocks`.
+Every method here turns one synchronisation into `publish` (what someone knows goes into a barrier's or a variable's
+row) and `acquire` (someone learns that row) on `Clocks`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ Threads = NDArray[np.intp]
 
 
 class Phases:
-    """What those who arrived at an mbarrier in its current phase published, and in the last complete phase of each parity."""
+    """What those who arrived at an mbarrier in its current phase published, and in the last complete phase of each
+    parity."""
 
     def __init__(self) -> None:
         self.current: Array | None = None
@@ -101,8 +103,8 @@ class Order:
     # Atomics and fences between threads (PTX ISA 9.0 §8.8, release and acquire patterns)
 
     def _thread_fence(self, words: Sequence[str], threads: Threads, time: int) -> None:
-        """fence.acq_rel, fence.sc, membar: what a thread did before is released by its next strong write, and what its strong reads saw before is acquired
-        now."""
+        """fence.acq_rel, fence.sc, membar: what a thread did before is released by its next strong write, and what
+        its strong reads saw before is acquired now."""
         if not self.synchronises:
             return
         for thread in threads.tolist():
@@ -111,8 +113,9 @@ class Order:
                 self._acquire(thread, rows)
 
     def strong(self, kind: str, addresses: Array, threads: Threads) -> None:
-        """Strong accesses of global or shared memory, [threads] addresses, in the order of the threads. A variable keeps what was released by the writes that
-        make up its value: a store replaces it, an atomic operation adds to it."""
+        """Strong accesses of global or shared memory, [threads] addresses, in the order of the threads. A variable
+        keeps what was released by the writes that make up its value: a store replaces it, an atomic operation adds to
+        it."""
         words = self.findings.instr().opcode.split(".")
         near = "cta" in words
         release = kind != "load" and ("release" in words or "acq_rel" in words)
@@ -192,7 +195,8 @@ class Order:
             self._cluster[cluster] = joined(self._cluster.get(cluster), row)
 
     def _reads_only(self, row: Array) -> None:
-        """Takes from a row what is known of generic writes. The rules 'remote-arrive-frees' and 'relaxed-cluster-barrier'."""
+        """Takes from a row what is known of generic writes. The rules 'remote-arrive-frees' and
+        'relaxed-cluster-barrier'."""
         width, at = self.clocks.width, self.clocks.at
         for name in "GFECD":
             row[at[name] : at[name] + width] = 0

@@ -1,14 +1,18 @@
 """A profile of a run: what each source line executes and moves, and how well its accesses use the hardware.
 
-Per instruction, warp by warp, as an sm_80 or sm_90 multiprocessor would serve it (CUDA C++ Programming Guide, global memory and shared memory):
+Per instruction, warp by warp, as an sm_80 or sm_90 multiprocessor would serve it (CUDA C++ Programming Guide, global
+memory and shared memory):
 
-* **Shared memory** has 32 banks of 4 bytes; word w lies in bank w % 32. A request of a warp takes as many *wavefronts* as the fullest bank has distinct words.
-  Requests of 8 (16) bytes a lane are served in 2 (4) parts of half (quarter) warps. *Conflicts* are the wavefronts beyond those of a request
-  without: its distinct words / 32, rounded up, and one for each part.
-* **Global memory** moves sectors of 32 bytes: a request costs as many as it touches; *needed* is how many its bytes would fill.
+* **Shared memory** has 32 banks of 4 bytes; word w lies in bank w % 32. A request of a warp takes as many
+  *wavefronts* as the fullest bank has distinct words. Requests of 8 (16) bytes a lane are served in 2 (4) parts of
+  half (quarter) warps. *Conflicts* are the wavefronts beyond those of a request without: its distinct words / 32,
+  rounded up, and one for each part.
+* **Global memory** moves sectors of 32 bytes: a request costs as many as it touches; *needed* is how many its bytes
+  would fill.
 * **Asynchronous copies** count bytes only.
 
-Thread t of 32 reading float t * 2 of shared memory takes 2 wavefronts, of which 1 is a conflict: words 0 and 32 share bank 0.
+Thread t of 32 reading float t * 2 of shared memory takes 2 wavefronts, of which 1 is a conflict: words 0 and 32 share
+bank 0.
 """
 
 from __future__ import annotations
@@ -37,8 +41,9 @@ SECTOR = 32
 
 @dataclass
 class Line:
-    """What a source line (or, without .loc, a PTX line) did, over all threads. `instructions`: thread-instructions; `warps`: warp-instructions;
-    requests, wavefronts and sectors are per warp; bytes are what threads and copies asked for."""
+    """What a source line (or, without .loc, a PTX line) did, over all threads. `instructions`: thread-instructions;
+    `warps`: warp-instructions; requests, wavefronts and sectors are per warp; bytes are what threads and copies asked
+    for."""
 
     location: Location | None
     ptx_line: int | None
@@ -208,7 +213,8 @@ def bank_wavefronts(offsets: Array, size: int, warps: Array, lanes: Array) -> tu
 
 
 def sectors(addresses: Array, size: int, warps: Array) -> tuple[int, int, int]:
-    """(requests, sectors touched, sectors that the distinct bytes would fill) of accesses of `size` bytes at global addresses [threads]."""
+    """(requests, sectors touched, sectors that the distinct bytes would fill) of accesses of `size` bytes at global
+    addresses [threads]."""
     base = addresses - int(addresses.min()) // SECTOR * SECTOR
     unit = min(size, SECTOR)
     groups, _ = _distinct(warps, base // SECTOR)

@@ -1,4 +1,5 @@
-"""The judge: runs a program in the simulator and says what is wrong with it. `docs/memory-order.md` is the law it applies.
+"""The judge: runs a program in the simulator and says what is wrong with it. `docs/memory-order.md` is the law it
+applies.
 
     reports = judge(text, grid=(4,), block=(128,), params=(x, y, n), memory=memory, shared_bytes=4096, seed=7)
     for report in reports:
@@ -6,18 +7,22 @@
 
 **The API.**
 
-* `judge(program, …, policy=, seed=, strict_isa=) -> list[Report]` takes what `launch` takes, runs the program once, and never raises for a fault of the
-  program: whatever ends it early (a deadlock, an access out of bounds) is a report too. No report: nothing wrong was found.
+* `judge(program, …, policy=, seed=, strict_isa=) -> list[Report]` takes what `launch` takes, runs the program once,
+  and never raises for a fault of the program: whatever ends it early (a deadlock, an access out of bounds) is a
+  report too. No report: nothing wrong was found.
 * `launch(…, races=True, …)` does the same and raises `JudgedError`, whose `.reports` are these, if there are any.
-* `with settings(races=True, seed=, policy=, strict_isa=):` (launcher.py) judges every launch within, also one by `Kernel(device="sim")`, which raises.
-* `Report` (`reports.py`): `.kind` (one of `KINDS`), `.message`, `.first` and `.second` (`Access`: verb, who, where, op, location, line), `.missing`, `.count`.
+* `with settings(races=True, seed=, policy=, strict_isa=):` (launcher.py) judges every launch within, also one by
+  `Kernel(device="sim")`, which raises.
+* `Report` (`reports.py`): `.kind` (one of `KINDS`), `.message`, `.first` and `.second` (`Access`: verb, who, where,
+  op, location, line), `.missing`, `.count`.
 * `Judge` is the `Observer` that does it: `launch(…, observer=Judge())`, then `.reports`.
 
-**How.** `clocks.py` keeps what every thread knows to have happened before (vector clocks), `order.py` lets it grow by synchronisation, `shadow.py` keeps who
-touched each granule of memory last, and `accesses.py` compares: an access that conflicts with an earlier one which its thread does not know is a
-race, whatever the order in which the simulator happened to run them. So one run finds what many runs by luck would not.
-Schedules still matter where control flow depends on them, and adversarial ones (`policy`) run the same program in other orders.
-`register_watch.py` follows registers, and what is left of barriers and bytes at the end is counted here.
+**How.** `clocks.py` keeps what every thread knows to have happened before (vector clocks), `order.py` lets it grow by
+synchronisation, `shadow.py` keeps who touched each granule of memory last, and `accesses.py` compares: an access that
+conflicts with an earlier one which its thread does not know is a race, whatever the order in which the simulator
+happened to run them. So one run finds what many runs by luck would not. Schedules still matter where control flow
+depends on them, and adversarial ones (`policy`) run the same program in other orders. `register_watch.py` follows
+registers, and what is left of barriers and bytes at the end is counted here.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ from .register_watch import RegisterWatch
 from .reports import BARRIER, BUDGET, BYTE_COUNT, Report
 from .selection import WARP
 from .shadow import GlobalShadow, SharedShadow
+from .tensor_maps import MAP_BYTES, decode_tensor_map, element_bytes
 
 if TYPE_CHECKING:
     from .asynchrony import Operation
@@ -52,8 +58,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Threads = NDArray[np.intp]
 
-AGENTS_OF_A_MACHINE = 1 << 22
-"""By how much agents' numbers are raised from one machine to the next."""
+AGENTS_OF_A_MACHINE = 1 << 18
+"""By how much agents' numbers are raised from one machine to the next, at least."""
 
 REGISTERS = 65536
 """Registers of a multiprocessor (CUDA C++ Programming Guide, technical specifications)."""
@@ -87,7 +93,7 @@ class Judge(Observer):
             int(op.bits) for i in instrs if ".wait_group" in i.opcode for op in i.operands[:1] if isinstance(op, Imm)
         ]
         clocks = self.clocks = Clocks(machine, max([1, *waits]), self._now)
-        granule, everywhere, atomics = _granules(instrs)
+        granule, everywhere, atomics = _granules(instrs, _element_of_maps(machine))
         if self._everywhere is None:
             spans = machine.memory.spans()
             first = min((low for low, _ in spans), default=memory.GLOBAL_BASE) // 256 * 256
@@ -110,7 +116,7 @@ class Judge(Observer):
 
     def end(self, machine: Machine) -> None:
         self._now = self.clocks.now
-        self._base += AGENTS_OF_A_MACHINE
+        self._base += max(AGENTS_OF_A_MACHINE, 4 * machine.thread_count)
         self._count_barriers(machine)
 
     def before(self, machine: Machine, step: Step, sel: Selection) -> None:
@@ -229,7 +235,8 @@ class Judge(Observer):
                 self._budget.setdefault(block, {})[warp] = wanted.bits
 
     def _check_budget(self, machine: Machine, block: int) -> None:
-        """setmaxnreg moves registers between warps of a block; what is asked for in the end must be there (PTX ISA 9.0 §9.7.19.5)."""
+        """setmaxnreg moves registers between warps of a block; what is asked for in the end must be there (PTX ISA
+        9.0 §9.7.19.5)."""
         wanted = self._budget.get(block)
         if not wanted:
             return
@@ -247,13 +254,14 @@ class Judge(Observer):
             self.findings.report(
                 BUDGET,
                 "budget",
-                f"the warps of block {machine.block_id(block)} ask for {total} registers in all by setmaxnreg (per thread of each warp: {each}); a block of "
-                f"{threads} threads has {entry * threads}",
+                f"the warps of block {machine.block_id(block)} ask for {total} registers in all by setmaxnreg (per thread "
+                f"of each warp: {each}); a block of {threads} threads has {entry * threads}",
                 first,
             )
 
     def _count_barriers(self, machine: Machine) -> None:
-        """mbarriers must be left with complete phases: no bytes outstanding, no arrivals missing in a phase that has begun."""
+        """mbarriers must be left with complete phases: no bytes outstanding, no arrivals missing in a phase that has
+        begun."""
         for barrier in self.order.phases:
             state = machine.mbarriers.state(barrier)
             if state is None:
@@ -276,7 +284,8 @@ class Judge(Observer):
                 self.findings.report(
                     BARRIER,
                     ("arrivals", barrier % machine.shared.stride),
-                    f"mbarrier {name} of block {block} is left with {pending} of {expected} arrivals missing in a phase that had begun",
+                    f"mbarrier {name} of block {block} is left with {pending} of {expected} arrivals missing in a phase "
+                    "that had begun",
                 )
 
 
@@ -288,8 +297,8 @@ def judge(
     strict_isa: bool = False,
     **options: Any,
 ) -> list[Report]:
-    """Runs a program once, as `launch` does with the same arguments, and gives what was found. Raises TeselaError only for a launch that does not fit the
-    kernel and for text that is no PTX."""
+    """Runs a program once, as `launch` does with the same arguments, and gives what was found. Raises TeselaError
+    only for a launch that does not fit the kernel and for text that is no PTX."""
     from .launcher import launch
 
     watcher = Judge(strict_isa)
@@ -300,8 +309,18 @@ def judge(
     return watcher.reports
 
 
-def _granules(instrs: Sequence[Instr]) -> tuple[int, int, bool]:
-    """(granule of shared memory, of global memory, whether shared memory is updated atomically) of a program."""
+def _element_of_maps(machine: Machine) -> int:
+    """The size of the smallest element of a tensor map among the parameters; 1 where maps may lie elsewhere."""
+    sizes = []
+    for offset, size in machine.code.param_offsets.values():
+        if size == MAP_BYTES:
+            sizes.append(element_bytes(decode_tensor_map(machine.params[offset : offset + size].tobytes()).dtype))
+    return min(sizes, default=1)
+
+
+def _granules(instrs: Sequence[Instr], element: int) -> tuple[int, int, bool]:
+    """(granule of shared memory, of global memory, whether shared memory is updated atomically) of a program whose
+    tensor maps have elements of at least `element` bytes."""
     shared, everywhere, atomics = 16, 16, False
     for instr in instrs:
         words = instr.opcode.split(".")
@@ -318,7 +337,7 @@ def _granules(instrs: Sequence[Instr]) -> tuple[int, int, bool]:
                 if len(instr.operands) > 3:
                     everywhere = min(everywhere, 2)  # a register may ask for less of the source
             if "tensor" in words:
-                everywhere = 1
+                everywhere = min(everywhere, element)
         generic = not any(w.startswith(("shared", "global", "param")) for w in words)
         if generic or any(w.startswith("shared") for w in words):
             shared = min(shared, size)

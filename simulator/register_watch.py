@@ -1,11 +1,13 @@
 """Registers that hold nothing yet, and registers that an asynchronous wgmma still reads or writes.
 
-**Uninitialised.** A forward analysis over the control-flow graph finds registers that are assigned on every way to each use (an instruction under a guard
-assigns nothing for sure). Only the others, usually none, are followed thread by thread while the program runs.
+**Uninitialised.** A forward analysis over the control-flow graph finds registers that are assigned on every way to
+each use (an instruction under a guard assigns nothing for sure). Only the others, usually none, are followed thread
+by thread while the program runs.
 
-**In flight** (PTX ISA 9.0 §9.7.15.7). From wgmma.mma_async until the wait_group that covers it, its accumulators may be neither read nor written, and
-its A registers not be written, by anything but another wgmma of the same accumulators. And wgmma.fence must stand between an ordinary access to
-any of these registers and the wgmma that follows.
+**In flight** (PTX ISA 9.0 §9.7.15.7). From wgmma.mma_async until the wait_group that covers it, its accumulators may
+be neither read nor written, and its A registers not be written, by anything but another wgmma of the same
+accumulators. And wgmma.fence must stand between an ordinary access to any of these registers and the wgmma that
+follows.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from .matrix_ops import WarpgroupMma
 
 Tell = Callable[[str, NDArray[np.intp], list[str], "tuple[int, int] | None"], None]
-"""Is told: what is wrong ('uninitialised', 'read', 'write', 'fence'), the threads, the registers' names, and (position, instruction) of the other side."""
+"""Is told: what is wrong ('uninitialised', 'read', 'write', 'fence'), the threads, the registers' names, and
+(position, instruction) of the other side."""
 
 GROUP = 4
 
@@ -47,7 +50,8 @@ def is_wgmma(instr: Instr) -> bool:
 
 
 def maybe_unassigned(code: Code) -> set[str]:
-    """Registers with a use that some way through the program reaches before any assignment. A wgmma's accumulators count as used."""
+    """Registers with a use that some way through the program reaches before any assignment. A wgmma's accumulators
+    count as used."""
     everything = frozenset(code.entry.registers)
     before: dict[int, frozenset[str]] = dict.fromkeys((b.index for b in code.blocks), everything)
     before[0] = frozenset()

@@ -1,7 +1,8 @@
 """What the judge says of a program: reports as data, and as text.
 
-A `Report` is one fault found: its kind (one of `KINDS`), a sentence, the accesses at fault with their places in the source and in the PTX,
-and what order is missing. Equal faults (the same kind between the same two instructions) are one report with a count.
+A `Report` is one fault found: its kind (one of `KINDS`), a sentence, the accesses at fault with their places in the
+source and in the PTX, and what order is missing. Equal faults (the same kind between the same two instructions) are
+one report with a count.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Access:
-    """One side of a report. `verb`: 'reads', 'writes', 'updates' (atomically), 'initialises' …; `who`: threads, or the asynchronous operation, in
-    words; `where`: addresses or registers in words; `op`: the opcode; `location`: the source line (.loc); `line`: the line of the PTX text."""
+    """One side of a report. `verb`: 'reads', 'writes', 'updates' (atomically), 'initialises' …; `who`: threads, or
+    the asynchronous operation, in words; `where`: addresses or registers in words; `op`: the opcode; `location`: the
+    source line (.loc); `line`: the line of the PTX text."""
 
     verb: str
     who: str
@@ -68,8 +70,8 @@ class Access:
 
 @dataclass
 class Report:
-    """A fault. `first` is the access at which it was noticed, `second` the other one, where there are two; `missing`: what order or operation is
-    missing, in words; `count`: how often it occurred; `notes`: more, one line each."""
+    """A fault. `first` is the access at which it was noticed, `second` the other one, where there are two; `missing`:
+    what order or operation is missing, in words; `count`: how often it occurred; `notes`: more, one line each."""
 
     kind: str
     message: str

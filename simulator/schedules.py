@@ -7,11 +7,12 @@
 | random (the default with a seed) | a random place of those ready | at random times, by an eagerness drawn once |
 | systematic | every schedule that leaves the running order at most `bound` times | likewise |
 
-The systematic policy runs the program again and again, each time with another plan. At every scheduling point of a run there is a choice: go
-on in running order (0), run another of the ready places (1, 2, …), or complete the oldest asynchronous operation first (the last). A plan
-says at which points to choose otherwise; a plan of n such points is a schedule with n preemptions. Plans are tried in order of
-preemptions, and spread evenly over the points where there are more than `limit` allows ("iterative context bounding", Musuvathi and Qadeer
-2007: most concurrency faults need very few preemptions).
+The systematic policy runs the program again and again, each time with another plan. At every scheduling point of a
+run there is a choice: go on in running order (0), run another of the ready places (1, 2, …), or complete the oldest
+asynchronous operation first (the last). A plan says at which points to choose otherwise; a plan of n such points is a
+schedule with n preemptions. Plans are tried in order of preemptions, and spread evenly over the points where there
+are more than `limit` allows ("iterative context bounding", Musuvathi and Qadeer 2007: most concurrency faults need
+very few preemptions).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ LIMIT = 64
 
 
 class Decisions:
-    """The choices of one run: `plan` maps the number of a choice to what is taken there; everywhere else 0. `sizes` records how many
-    possibilities there were at each."""
+    """The choices of one run: `plan` maps the number of a choice to what is taken there; everywhere else 0. `sizes`
+    records how many possibilities there were at each."""
 
     def __init__(self, plan: Mapping[int, int] | None = None):
         self.plan = dict(plan or {})
@@ -39,7 +40,8 @@ class Decisions:
 
 
 def explore(run: Callable[[Decisions], None], bound: int = 1, limit: int = LIMIT) -> int:
-    """Runs `run` with one plan after the other, those with fewer preemptions first, at most `limit` times; gives how often."""
+    """Runs `run` with one plan after the other, those with fewer preemptions first, at most `limit` times; gives how
+    often."""
     runs = 0
     level: list[dict[int, int]] = [{}]
     for depth in range(bound + 1):

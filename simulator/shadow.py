@@ -1,19 +1,23 @@
-"""Who touched memory last: for every granule of shared or global memory the last write, the last atomic, and the reads since.
+"""Who touched memory last: for every granule of shared or global memory the last write, the last atomic, and the
+reads since.
 
-A *granule* is the smallest access of a program to that memory (1 to 16 bytes): accesses are aligned to their size, so each covers
-whole granules, and nothing is lost by looking no closer.
+A *granule* is the smallest access of a program to that memory (1 to 16 bytes): accesses are aligned to their size, so
+each covers whole granules, and nothing is lost by looking no closer.
 
-A *record* packs (time, agent) into one integer, the time above the agent's 32 bits (`clocks.py` says what both are); 0 is nobody. Times of
-agents that are not threads carry ASYNC, which is above all times: so that one comparison of the record with (least time that the thread
-knows of all threads) + 1 tells nearly always that an access is in order, and only the others are looked at one by one.
+A *record* packs (time, agent) into one integer, the time above the agent's 32 bits (`clocks.py` says what both are);
+0 is nobody. Times of agents that are not threads carry ASYNC, which is above all times: so that one comparison of the
+record with (least time that the thread knows of all threads) + 1 tells nearly always that an access is in order, and
+only the others are looked at one by one.
 
-**Reads of shared memory** are kept apart per warp, with a mask of the lanes: a write must come after all of them. Reads by asynchronous operations are
-kept per agent. **Reads of global memory** are kept in two records, the second preferably of another cluster than the first; of more than two
-unordered readers of one granule in one cluster some are forgotten, so that a write might not be compared with all of them.
+**Reads of shared memory** are kept apart per warp, with a mask of the lanes: a write must come after all of them.
+Reads by asynchronous operations are kept per agent. **Reads of global memory** are kept in two records, the second
+preferably of another cluster than the first; of more than two unordered readers of one granule in one cluster some
+are forgotten, so that a write might not be compared with all of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -52,7 +56,10 @@ class SharedShadow:
         self.last_atomic = np.zeros(self.count, np.int32) if atomics else self.last_read
         self.readers = np.zeros((self.slots, self.count), np.int64)
         self.updaters = np.zeros((self.slots, self.count), np.int64) if atomics else self.readers
-        self.async_readers: dict[int, NDArray[np.int32]] = {}
+        self.clusters = clocks.clusters
+        self.per_cluster = self.count // self.clusters
+        self.async_times: list[NDArray[np.int32]] = []
+        self.async_agents: list[Records] = []
 
     def mark(
         self,
@@ -62,7 +69,8 @@ class SharedShadow:
         granules: Granules,
         time: NDArray[np.int64],
     ) -> None:
-        """Threads [t] read (or update atomically) granules [..., n, t] at `time` [n, 1]: `masks` and `last` are `readers` and `last_read`, or those of atomics."""
+        """Threads [t] read (or update atomically) granules [..., n, t] at `time` [n, 1]: `masks` and `last` are
+        `readers` and `last_read`, or those of atomics."""
         clocks = self.clocks
         last[granules] = time
         flat = masks.reshape(-1)
@@ -85,16 +93,25 @@ class SharedShadow:
             lanes = np.bitwise_or.reduceat(b & AGENT_MASK, starts)
             flat[k[starts]] = lanes | (np.maximum.reduceat(b, starts) & ~AGENT_MASK)
 
-    def mark_async(self, agent: int, granules: Granules, time: int) -> None:
-        """An agent that is no thread reads granules."""
-        times = self.async_readers.get(agent)
-        if times is None:
-            times = self.async_readers[agent] = np.zeros(self.count, np.int32)
+    def mark_async(self, agent: int, cluster: int, ordinal: int, granules: Granules, time: int) -> None:
+        """An agent that is no thread reads granules; it is the `ordinal`-th such agent of its cluster."""
+        while ordinal >= len(self.async_times):
+            self.async_times.append(np.zeros(self.count, np.int32))
+            self.async_agents.append(np.zeros(self.clusters, np.int64))
+        times = self.async_times[ordinal]
         times[granules] = np.maximum(times[granules], time)
+        self.async_agents[ordinal][cluster] = agent
+
+    def async_reads(self, granules: Granules) -> Iterator[Records]:
+        """Records of the last reads of granules by such agents, of each in its own array."""
+        for times, agents in zip(self.async_times, self.async_agents):
+            found = times[granules].astype(np.int64)
+            if found.any():
+                yield np.where(found > 0, (found << AGENT_BITS) | ASYNC | agents[granules // self.per_cluster], 0)
 
     def entries(self, masks: NDArray[np.int64], granules: Granules, after: NDArray[Any]) -> tuple[Any, Any, Any, Any]:
-        """Reads of granules [n] that are later than `after` [n]: (index into granules, first thread of the warp relative to its cluster,
-        mask of lanes, time)."""
+        """Reads of granules [n] that are later than `after` [n]: (index into granules, first thread of the warp
+        relative to its cluster, mask of lanes, time)."""
         found = masks[:, granules]
         slot, index = np.nonzero((found >> AGENT_BITS) > after)
         value = found[slot, index]

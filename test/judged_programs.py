@@ -1,6 +1,8 @@
-"""The programs that the judge must find nothing wrong with: the examples, `tesela.kernels`, and the tile programs of the tests of dots.
+"""The programs that the judge must find nothing wrong with: the examples, `tesela.kernels`, the tile programs of the
+tests of dots, and whole kernels in PTX (which are the same for every target).
 
-`PROGRAMS` maps names to functions of a target that run the program once in the simulator, on random arrays. Compiled kernels are kept.
+`PROGRAMS` maps names to functions of a target that run the program once in the simulator, on random arrays. Compiled
+kernels are kept.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from unittest.mock import patch
 import numpy as np
 import test_dots
 import test_kernels
+import test_simulator_kernels
 
 from tesela.runtime.kernel import Kernel
 from tesela.simulator.block_calls import find_kernel
@@ -63,4 +66,8 @@ PROGRAMS: dict[str, Callable[[str], None]] = {
     **{f"examples/{path.name}": partial(_run_example, path) for path in EXAMPLES if path.suffix in (".py", ".mlir")},
     **{f"kernels/{name}": partial(_run_kernel, name) for name in test_kernels.CASES},
     **{f"dots/{name}": partial(_run_tile_program, name) for name in test_dots.PROGRAMS},
+    "ptx/vector_add": lambda target: test_simulator_kernels.test_vector_add(1000),
+    "ptx/row_softmax": lambda target: test_simulator_kernels.test_row_softmax(20, 781),
+    "ptx/gemm_wgmma": lambda target: test_simulator_kernels.test_gemm_wgmma(100, 72, 200, {}),
+    "ptx/gemm_mma": lambda target: test_simulator_kernels.test_gemm_mma(50, 40, 72, {}),
 }

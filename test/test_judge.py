@@ -113,8 +113,9 @@ RULES = {
         {"attributes": CLUSTER, "grid": (2,)},
     ),
     "relaxed-cluster-barrier": (
-        """.reg .b32 %peer, %remote; mov.u32 %peer, %cluster_ctarank; xor.b32 %peer, %peer, 1; shl.b32 %r0, %t, 2; add.s32 %r1, %r0, %s; st.shared.b32 [%r1], %t;
-        barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; mapa.shared::cluster.u32 %remote, %r1, %peer; ld.shared::cluster.b32 %r3, [%remote];
+        """.reg .b32 %peer, %remote; mov.u32 %peer, %cluster_ctarank; xor.b32 %peer, %peer, 1; shl.b32 %r0, %t, 2;
+        add.s32 %r1, %r0, %s; st.shared.b32 [%r1], %t; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+        mapa.shared::cluster.u32 %remote, %r1, %peer; ld.shared::cluster.b32 %r3, [%remote];
         barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;""",
         {"attributes": CLUSTER, "grid": (2,)},
     ),
@@ -168,10 +169,11 @@ def test_exploration_bounds_preemptions() -> None:
 
 
 def test_systematic_schedules_find_what_the_usual_one_does_not() -> None:
-    """One warp stores out of bounds if it looks at the flag before the other, which runs first in the usual schedule, has raised it."""
+    """One warp stores out of bounds if it looks at the flag before the other, which runs first in the usual schedule,
+    has raised it."""
     text = kernel(
-        """setp.ge.s32 %p0, %t, 32; @%p0 bra $FIRST; ld.volatile.shared.b32 %r1, [%s]; setp.eq.s32 %p1, %r1, 0; @%p1 st.global.b32 [%x+40000], %r1; bra $END;
-        $FIRST: mov.b32 %r0, 1; st.volatile.shared.b32 [%s], %r0; $END:"""
+        """setp.ge.s32 %p0, %t, 32; @%p0 bra $FIRST; ld.volatile.shared.b32 %r1, [%s]; setp.eq.s32 %p1, %r1, 0; @%p1
+        st.global.b32 [%x+40000], %r1; bra $END; $FIRST: mov.b32 %r0, 1; st.volatile.shared.b32 [%s], %r0; $END:"""
     )
     launch(text, **options(Memory()))
     with pytest.raises(TeselaError, match="out of bounds"):

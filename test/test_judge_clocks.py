@@ -18,7 +18,12 @@ def machine(blocks: int, threads: int, cluster: int) -> Any:
     stride = -(-threads // WARP) * WARP
     alive = np.tile(np.arange(stride) < threads, blocks)
     return SimpleNamespace(
-        thread_count=blocks * stride, block_stride=stride, block_threads=threads, cluster_size=cluster, block_count=blocks, alive=alive
+        thread_count=blocks * stride,
+        block_stride=stride,
+        block_threads=threads,
+        cluster_size=cluster,
+        block_count=blocks,
+        alive=alive,
     )
 
 

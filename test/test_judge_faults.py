@@ -1,9 +1,10 @@
-"""Hand-made faulty programs: each is reported as the right kind, at the right lines, under every schedule; and put right, it is not reported.
+"""Hand-made faulty programs: each is reported as the right kind, at the right lines, under every schedule; and put
+right, it is not reported.
 
-A file of `ptx/faults` holds both programs. `//+ TEXT` stands where the right program has TEXT, `X //= TEXT` where it has TEXT for X, `X //-` where it has
-nothing. `// first` and `// second` mark the lines of the two accesses of the report (`// either`: both sides, in whichever order they
-happened; `// both`: one instruction is both), `// expect:` names its kind (two, where the order in
-which they happened decides).
+A file of `ptx/faults` holds both programs. `//+ TEXT` stands where the right program has TEXT, `X //= TEXT` where it
+has TEXT for X, `X //-` where it has nothing. `// first` and `// second` mark the lines of the two accesses of the
+report (`// either`: both sides, in whichever order they happened; `// both`: one instruction is both), `// expect:`
+names its kind (two, where the order in which they happened decides).
 """
 
 from __future__ import annotations

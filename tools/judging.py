@@ -1,4 +1,5 @@
-"""What `tesela run` and `tesela check` share: options that have the simulator judge a program, under several schedules, or profile it."""
+"""What `tesela run` and `tesela check` share: options that have the simulator judge a program, under several
+schedules, or profile it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ from ..simulator.schedules import POLICIES
 def add_race_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of judging."""
     add = parser.add_argument
-    add("--races", action="store_true", help="in the simulator: report races, missing waits and fences, deadlocks … (docs/memory-order.md)")
+    add(
+        "--races",
+        action="store_true",
+        help="in the simulator: report races, missing waits and fences, deadlocks … (docs/memory-order.md)",
+    )
     add("--strict-isa", action="store_true", help="judge by the letter of the PTX ISA, without the named relaxations")
 
 
@@ -23,16 +28,31 @@ def add_simulator_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `tesela run` that only the simulator knows."""
     add_race_arguments(parser)
     add = parser.add_argument
-    add("--seeds", type=int, default=0, metavar="N", help="in the simulator: run under N random schedules, after the usual one")
-    add("--policy", choices=POLICIES, help="in the simulator: when asynchronous operations complete, and in which order threads run")
-    add("--profile", action="store_true", help="in the simulator: print what each source line executes and moves, with bank conflicts and sectors")
+    add(
+        "--seeds",
+        type=int,
+        default=0,
+        metavar="N",
+        help="in the simulator: run under N random schedules, after the usual one",
+    )
+    add(
+        "--policy",
+        choices=POLICIES,
+        help="in the simulator: when asynchronous operations complete, and in which order threads run",
+    )
+    add(
+        "--profile",
+        action="store_true",
+        help="in the simulator: print what each source line executes and moves, with bank conflicts and sectors",
+    )
 
 
 def simulated_runs(
     arguments: argparse.Namespace, arrays: dict[str, Any], call: Callable[[dict[str, Any]], Any], stdout: TextIO
 ) -> tuple[dict[str, Any], Any]:
-    """Calls a kernel on arrays, once, or as often as the options ask, each time on copies of what they held; gives the arrays of the last call and its
-    result. Prints the profile, and in how many runs nothing was reported. Raises TeselaError where the device is not the simulator."""
+    """Calls a kernel on arrays, once, or as often as the options ask, each time on copies of what they held; gives
+    the arrays of the last call and its result. Prints the profile, and in how many runs nothing was reported. Raises
+    TeselaError where the device is not the simulator."""
     asked = arguments.races or arguments.strict_isa or arguments.seeds or arguments.policy or arguments.profile
     if not asked:
         return arrays, call(arrays)
