@@ -90,10 +90,12 @@ def test_columns():
         assert found.tobytes() == wanted.tobytes(), sizes
 
 
-@pytest.mark.parametrize("value", ["4:(0,32), 12:(1,0)", "2:(0,64), 2:(0,32), 12:(1,0)", "12:(1,0), 4:(0,32)", "2:(0,32), 2:(0,64), 12:(1,0)"])
+@pytest.mark.parametrize(
+    "value", ["4:(0,32), 12:(1,0)", "2:(0,64), 2:(0,32), 12:(1,0)", "12:(1,0), 4:(0,32)", "2:(0,32), 2:(0,64), 12:(1,0)"]
+)
 def test_parts_of_no_whole_swizzle_pattern(value):
     """A part of 12 rows: its buffer takes 1536 bytes, and the next begins where the pattern does, at 2048. Two values that share a
-    register may be in two parts."""
+    register may be in different parts."""
     pinned = f"tensor<12x128xbf16, #layout.tv<thread [32:(0,1)], value [{value}]>>"
     array = "memref<?x?xbf16, strided<[?, 1]>>"
     text = f"""tile.kernel @double(%A: {array} [M, N], %C: {array} [M, N])
