@@ -24,7 +24,7 @@ from typing import ClassVar, Literal
 from xdsl.dialects.builtin import ModuleOp, TensorType
 
 from ..dialects import async_copy, tile
-from ..dialects.layout import Mode, SharedLayout, TVLayout
+from ..dialects.layout import LayoutError, Mode, SharedLayout, TVLayout, split_modes
 from ..dialects.layout_attrs import TVLayoutAttr, with_layout
 from ..dialects.tile import shape_of
 from . import dot_rules
@@ -40,6 +40,8 @@ TMA_UNIT = 16
 MOST_ROWS = 256
 """Of a TMA box in any dimension (CUDA driver API, cuTensorMapEncodeTiled)."""
 WARP = 32
+PATTERN_ROWS = 8
+"""Rows after which a swizzle repeats: a box that starts there in a buffer is swizzled like one that starts with it."""
 
 
 @dataclass
@@ -124,6 +126,40 @@ def part_layout(layout: TVLayout, dim: int, width: int) -> TVLayout | None:
             return None
     part = TVLayout(layout.thread, tuple(value) or (Mode(1, (0,) * layout.rank),))
     return part if part.shape()[dim] <= width else None
+
+
+@dataclass(frozen=True, slots=True)
+class WarpRows:
+    """Each warp holds whole rows of a part: `count` of them along dimension `dim`, the first of which is the sum of the warp's `digits`, each
+    (weight, extent) of the warp's index times so many rows."""
+
+    dim: int
+    count: int
+    digits: tuple[tuple[int, int, int], ...]
+
+
+def warp_rows(part: TVLayout, inner: int) -> WarpRows | None:
+    """The rows of a part that each warp holds, if they are whole, lie one under another, and nobody else has them: then a warp can store them by
+    itself. None otherwise. `inner`: the dimension along a row; there is one other."""
+    if part.rank != 2:
+        return None
+    try:
+        lanes, warps = split_modes(part.thread, WARP)
+    except LayoutError:
+        return None
+    held, across = TVLayout(lanes, part.value), 1 - inner
+    rows, width = held.shape()[across], part.shape()[inner]
+    if held.num_threads != WARP or held.is_replicated or not held.is_injective() or held.shape()[inner] != width:
+        return None
+    if WARP * held.num_values != rows * width or rows % PATTERN_ROWS:
+        return None
+    digits, weight = [], 1
+    for mode in warps:
+        if mode.extent > 1 and (mode.stride[inner] or not mode.stride[across] or mode.stride[across] % rows):
+            return None
+        digits.append((weight, mode.extent, mode.stride[across]))
+        weight *= mode.extent
+    return WarpRows(across, rows, tuple(digit for digit in digits if digit[1] > 1))
 
 
 def _row_bytes(layout: TVLayout, inner: int, size: int) -> int:

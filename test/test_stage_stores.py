@@ -8,7 +8,7 @@ import pytest
 from test_specialize_warps import ORDERS, order
 
 from tesela.dialects.layout import TVLayout
-from tesela.passes.stage_stores import part_layout
+from tesela.passes.stage_stores import WarpRows, part_layout, warp_rows
 from tesela.runtime import launch
 from tesela.runtime.assemble import assemble, find_ptxas
 from tesela.runtime.compile import compile
@@ -160,13 +160,26 @@ def test_parts_of_layouts():
     assert part_layout(side_by_side, 1, 128) == side_by_side
 
 
+def test_rows_of_warps():
+    """Eight warps of 16 rows each; with two blocks of 64 rows a warp's rows are apart; with rows in two warps they are not whole."""
+    wgmma = TVLayout.parse("thread [4:(0,2), 8:(1,0), 8:(16,0)], value [2:(0,1), 2:(8,0), 8:(0,8)]")
+    assert warp_rows(wgmma, 1) == WarpRows(0, 16, ((1, 8, 16),))
+    assert warp_rows(TVLayout.parse("thread [4:(0,2), 8:(1,0), 4:(16,0), 2:(128,0)], value [2:(0,1), 2:(8,0), 8:(0,8)]"), 1) == WarpRows(
+        0, 16, ((1, 4, 16), (4, 2, 128))
+    )
+    assert warp_rows(TVLayout.parse("thread [4:(0,2), 8:(1,0), 8:(16,0)], value [2:(0,1), 2:(8,0), 8:(0,8), 2:(128,0)]"), 1) is None
+    assert warp_rows(TVLayout.parse("thread [4:(0,2), 8:(1,0), 4:(16,0), 2:(0,32)], value [2:(0,1), 2:(8,0), 4:(0,8)]"), 1) is None
+    assert warp_rows(TVLayout.parse("thread [4:(0,2), 8:(1,0), 4:(16,0), 2:(0,0)], value [2:(0,1), 2:(8,0), 8:(0,8)]"), 1) is None
+
+
 @pytest.mark.skipif(not find_ptxas(), reason="needs ptxas")
 @pytest.mark.parametrize("out", ["bf16", "f32"])
 def test_machine_code(out):
-    """No dot is serialised, nothing spilled; one store by TMA for each part, by one thread."""
+    """No dot is serialised, nothing spilled; each warp stores its rows of each part, and meets no other."""
     _, ptx = run(gemm((128, 256, 64), out), out, (128, 256, 64))
     parts = 256 * np.dtype(DTYPES[out]).itemsize // 128
     assert ptx.count("cp.async.bulk.tensor.2d.global") == parts
+    assert ptx.count("bar.sync") == 1 and ptx.count("bar.warp.sync") == 2 * parts
     for assembler in find_ptxas():
         done = assemble(ptx, "sm_90a", assembler=assembler)
         assert not done.messages and done.resources["gemm"].spill_stores == 0

@@ -4,9 +4,13 @@
     all               meet; write their values of the part (stmatrix where it fits); fence.proxy.async; meet
     the same thread   issues the store and commits a group
 
-Groups of bulk stores belong to the thread that issues them, so it is always the same, the elected one of the first warp. A group is all that
-has read a buffer, and groups complete their reads in order, so with d buffers at most d - 1 may still be reading when one is
-written. Before the threads end, everything must have been stored: shared memory goes with them.
+Who *all* are depends on the layout. Where each warp holds whole rows of a part (as wgmma leaves them, 16 to a warp), a warp stores its own rows and
+meets nobody else: 32 lanes meet at a fraction of what a barrier costs, and the warps need not be in step. Otherwise all threads of the role
+meet, and the first warp issues.
+
+Groups of bulk stores belong to the thread that issues them, so it is always the same, the elected one. A group is all that has read a buffer, and
+groups complete their reads in order, so with d buffers at most d - 1 may still be reading when one is written. Before the threads end, everything
+must have been stored: shared memory goes with them.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from ...dialects import async_copy
 from ...dialects.launch_plan import Requirement, TensorMapSpec
 from ...passes.access import memory_bytes
 from ...passes.alloc_shared import slot_bytes
-from ...passes.stage_stores import part_layout, part_of
+from ...passes.stage_stores import WarpRows, part_layout, part_of, warp_rows
 from .channels import coordinate, require_coordinates
 from .context import Context, lowers
 from .elements import check_lowered, halves, pack_halves
@@ -44,41 +48,68 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
     of = op.tile_dims()
     tile_dims = [of[d] for d in form.order]
     others = [d for d in range(op.array.type.get_num_dims()) if d not in of]
-    box = (*(form.box[d] for d in form.order), *(1 for _ in others))
-    spec = TensorMapSpec(ctx.argument_name(op.array), (*tile_dims, *others), box, form.swizzle_bytes)
-    tensormap = ctx.tensormap(op.array, spec)
-    leader = ctx.leader()
-    ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=leader))
-    ctx.require(Requirement("align", spec.arg, 16))
-    require_coordinates(ctx, op.array)
-    ctx.order_access(op.array, "w")
-
     layout, registers = ctx.layout(op.value), ctx.get(op.value)
     inner = form.order[0]
     part = part_layout(layout, inner, extents[inner])
     assert part is not None, "part_of has made it so"
+    own = warp_rows(part, inner) if len(form.starts) == 1 else None
+    rows = {} if own is None else {own.dim: own.count}
+    box = (*(rows.get(d, form.box[d]) for d in form.order), *(1 for _ in others))
+    spec = TensorMapSpec(ctx.argument_name(op.array), (*tile_dims, *others), box, form.swizzle_bytes)
+    tensormap = ctx.tensormap(op.array, spec)
+    first_row = ctx.const(0) if own is None else _first_row(ctx, own)
+    issuer = ctx.leader() if own is None else ctx.elected()
+    ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=ctx.leader()))
+    ctx.require(Requirement("align", spec.arg, 16))
+    require_coordinates(ctx, op.array)
+    ctx.order_access(op.array, "w")
+
     rank = len(spec.dims)
     starts = [range(0, whole, extent) for whole, extent in zip(kind.get_shape(), extents)]
     for number, corner in enumerate(product(*starts)):
         inside = [v for v in range(layout.num_values) if layout.value_coords(v)[inner] // extents[inner] * extents[inner] == corner[inner]]
         buffer = ctx.shared_address(offset + number % depth * nbytes)
-        ctx.inst("cp.async.bulk.wait_group.read", imms=[depth - 1], guard=leader)
-        ctx.barrier()
+        ctx.inst("cp.async.bulk.wait_group.read", imms=[depth - 1], guard=issuer)
+        _meet(ctx, own)
         values = _picked(ctx, registers, inside, layout.num_values // registers.type.count)
         write_tile(ctx, buffer, shared, part, extents, values, ctx.first_holder(part), size)
         ctx.inst("fence.proxy.async.shared::cta")
-        ctx.barrier()
+        _meet(ctx, own)
 
         def issue() -> None:
             at = [coordinate(ctx, index) for index in op.indices]
+            if own is not None:
+                at[of[own.dim]] = ctx.add(at[of[own.dim]], first_row)
             for start in form.starts:
                 coords = [ctx.add(at[of[d]], corner[d] + start[d]) for d in form.order] + [at[d] for d in others]  # noqa: B023
-                source = ctx.add(buffer, shared.offset(start) * size)  # noqa: B023
+                source = ctx.add(ctx.add(buffer, shared.offset(start) * size), ctx.mul(first_row, extents[inner] * size))  # noqa: B023
                 ctx.inst(f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group", [tensormap, ctx.concat(coords), source])
             ctx.inst("cp.async.bulk.commit_group")
 
-        ctx.if_(leader, issue)
+        ctx.if_(issuer, issue)
     ctx.stores_under_way = True
+
+
+def _meet(ctx: Context, own: WarpRows | None) -> None:
+    if own is None:
+        ctx.barrier()
+    else:
+        ctx.inst("bar.warp.sync", [ctx.const(0xFFFFFFFF)])
+
+
+def _first_row(ctx: Context, own: WarpRows) -> SSAValue:
+    """The first of the rows of a part that the warp holds, b32, known to be the same for the whole warp."""
+
+    def make() -> SSAValue:
+        row = ctx.const(0)
+        for weight, extent, step in own.digits:
+            digit = ctx.shr(ctx.warp(), weight.bit_length() - 1)
+            if weight * extent < ctx.warps:
+                digit = ctx.and_(digit, extent - 1)
+            row = ctx.add(row, ctx.mul(digit, step))
+        return row
+
+    return ctx.once(("first row", own), make)
 
 
 def _picked(ctx: Context, registers: SSAValue, which: Sequence[int], per_register: int) -> SSAValue:
@@ -93,4 +124,4 @@ def _picked(ctx: Context, registers: SSAValue, which: Sequence[int], per_registe
 def finish_stores(ctx: Context) -> None:
     """Before the threads of a role, or block, end: what they store has left shared memory, and is in memory."""
     if ctx.stores_under_way:
-        ctx.inst("cp.async.bulk.wait_group", imms=[0], guard=ctx.leader())
+        ctx.inst("cp.async.bulk.wait_group", imms=[0], guard=ctx.elected())
