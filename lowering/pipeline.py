@@ -1,7 +1,8 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
     tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
-          --persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops, alloc-shared-->  scheduled
+          --persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
+          skip-identities, alloc-shared-->  scheduled
           --tile-to-ptx-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
 `compile_kernel` runs it on a copy of a module. `STAGES` is what tools and tests iterate over: a name for each level that can be printed, and
@@ -29,7 +30,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "tile": (),
     "async": ("plan-dataflow",),
     "layout": ("infer-layouts",),
-    "schedule": ("persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "split-loops", "alloc-shared"),
+    "schedule": ("persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "split-loops", "skip-identities", "alloc-shared"),
     "ptx-ir": ("tile-to-ptx", "assign-registers"),
 }
 
@@ -45,6 +46,7 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("infer-layouts", "pipeline-loops", "how far ahead a buffer can be filled depends on how it is copied and on how large it is"),
     ("pipeline-loops", "split-loops", "the parts of a split loop go on with one pipeline"),
     ("infer-layouts", "split-loops", "what a mask costs depends on how many elements a thread holds"),
+    ("infer-layouts", "skip-identities", "whether asking pays depends on how many elements a thread holds"),
     ("pipeline-loops", "alloc-shared", "a channel's place in shared memory depends on its depth"),
     ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),
     ("alloc-shared", "tile-to-ptx", "addresses are constants in the code"),
