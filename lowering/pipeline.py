@@ -3,7 +3,7 @@
     tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
           --persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
           skip-identities, alloc-shared-->  scheduled
-          --tile-to-ptx-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
+          --tile-to-ptx, overlap-waits-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
 `compile_kernel` runs it on a copy of a module. `STAGES` is what tools and tests iterate over: a name for each level that can be printed, and
 the passes that lead to it from the level before.
@@ -31,7 +31,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "async": ("plan-dataflow",),
     "layout": ("infer-layouts",),
     "schedule": ("persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "split-loops", "skip-identities", "alloc-shared"),
-    "ptx-ir": ("tile-to-ptx", "assign-registers"),
+    "ptx-ir": ("tile-to-ptx", "overlap-waits", "assign-registers"),
 }
 
 ORDER: tuple[tuple[str, str, str], ...] = (
@@ -50,6 +50,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("pipeline-loops", "alloc-shared", "a channel's place in shared memory depends on its depth"),
     ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),
     ("alloc-shared", "tile-to-ptx", "addresses are constants in the code"),
+    ("tile-to-ptx", "overlap-waits", "it works register by register"),
+    ("overlap-waits", "assign-registers", "what is computed before a wait, and what after it, are values of their own"),
     ("tile-to-ptx", "assign-registers", "only the ptx level has registers"),
 )
 """(earlier, later, because): checked by `check_order`."""
