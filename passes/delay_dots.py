@@ -140,9 +140,10 @@ def _needs(values: Iterable[SSAValue], block: Block) -> set[Operation]:
 
 
 def _registers(delay: Delay) -> int:
-    """Registers of a thread that are busy at once: both accumulators, and the left operand under way."""
-    first = delay.before.res.type
-    return sum(_held(kind) for kind in (delay.wait.res.type, first, delay.dot.lhs.type))
+    """Registers of a thread that are busy at once: both accumulators, and the left operands under way."""
+    first = delay.before.pending.owner
+    operands = [first.lhs.type] if isinstance(first, async_copy.DotOp) and isinstance(first.lhs.type, TensorType) else []
+    return sum(_held(kind) for kind in (delay.wait.res.type, delay.before.res.type, delay.dot.lhs.type, *operands))
 
 
 def _held(kind: TensorType) -> int:
