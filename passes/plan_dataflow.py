@@ -53,6 +53,8 @@ ACCUMULATOR_TARGET = 128
 TILE_REGISTERS = 64
 """Elements of the largest tile of a kernel without dots that a thread should hold at most."""
 MAX_CHOSEN_WARPS = 16
+THREE_GROUPS_ROWS = 3 * dot_rules.WGMMA_ROWS
+"""Rows that three warpgroups share evenly, and two do not."""
 
 
 @dataclass
@@ -83,14 +85,14 @@ def _stated_warps(kernel: tile.KernelOp) -> int | None:
     stated = kernel.attributes.get("warps")
     if stated is None:
         return None
-    if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 16, 32):
-        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 16 or 32, found {stated}", "state one of these, as in warps = 4 : i64, or leave it out")
+    if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 12, 16, 32):
+        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 12, 16 or 32, found {stated}", "state one of these, as in warps = 4 : i64, or leave it out")
     return stated.value.data
 
 
 def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Target) -> int:
-    """The number of warps of a block: with dots, 4, or 8 where a second warpgroup has rows of its own or mma.sync would fill the registers, or as
-    many more as the accumulators need; without, as many as keep the largest tile small in each thread."""
+    """The number of warps of a block: with dots, 4, or 8 where a second warpgroup has rows of its own or mma.sync would fill the registers, 12 where
+    a third has the last of 192 rows, or as many more as the accumulators need; without, as many as keep the largest tile small in each thread."""
     warps = 4
     if not dots:
         largest = max((prod(shape_of(value.type)) for op in kernel.walk() for value in op.results), default=1)
@@ -102,6 +104,8 @@ def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Targ
 
     if target.has_wgmma and any(not dot_rules.dot_shape(dot).batch and dot_rules.dot_shape(dot).m > 64 for dot in dots):
         warps = 8
+        if all(dot_rules.dot_shape(dot).m == THREE_GROUPS_ROWS for dot in dots) and most(3 * dot_rules.WARPGROUP_WARPS) <= ACCUMULATOR_TARGET // 2:
+            return 3 * dot_rules.WARPGROUP_WARPS
     elif not target.has_wgmma and most(warps) > ACCUMULATOR_TARGET // 2:
         warps = 8  # mma.sync has its operands in registers, too
     while warps < MAX_CHOSEN_WARPS and most(warps) > ACCUMULATOR_TARGET:
