@@ -117,6 +117,7 @@ class Context:
         self.prologue: list[Operation] = []
         self.constants = self.prologue  # the kernel's, whatever role they are for
         self.state: dict[SSAValue, Any] = {}
+        self.bounded: dict[SSAValue, Any] = {}  # conditions that are comparisons of places: bounds.Bounded
         self.facts = Divisibility()
         self.params: dict[str, Param] = {}
         self.requirements: dict[Requirement, None] = {}

@@ -26,6 +26,7 @@ from ...dialects import tile
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type
 from ...passes.skip_identities import UNLESS_ONE, repeated
+from .bounds import both_bounds, place_comparison
 from .context import Context, element_bits, lowers
 from .elements import (
     check_lowered,
@@ -169,6 +170,9 @@ def _int_binary(ctx: Context, op: Operation) -> None:
     if element_bits(kind) == 1:
         if not isinstance(op, LOGIC):
             raise ctx.error(op, f"{op.name} is not defined on i1", "i1 takes andi, ori, xori, comparison by eq and ne, and select")
+        if isinstance(op, arith.AndIOp) and (found := both_bounds(ctx, op)) is not None:
+            ctx.set(op.results[0], found)
+            return
         ctx.set(op.results[0], ctx.inst(mnemonic.partition(".")[0] + ".pred", [left, right], [reg("pred", n)]))
         return
     if n == 1 and not isinstance(op.results[0].type, TensorType) and (folded := _fold(ctx, op, left, right)) is not None:
@@ -300,6 +304,9 @@ def _compare(ctx: Context, op: Operation, predicate: str, lhs: SSAValue, rhs: SS
 
 @lowers(tile.CmpOp)
 def _cmp(ctx: Context, op: tile.CmpOp) -> None:
+    if isinstance(op.res.type, TensorType) and (found := place_comparison(ctx, op)) is not None:
+        ctx.set(op.res, found)
+        return
     _compare(ctx, op, op.predicate.data.value, op.lhs, op.rhs, op.res)
 
 
