@@ -35,7 +35,20 @@ from typing import ClassVar
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from ..dialects.ptx import ConcatOp, ConstantOp, ForOp, IfOp, InstOp, KernelOp, PickOp, RegType, SpecialOp, WhileOp, reg, split_form
+from ..dialects.ptx import (
+    ConcatOp,
+    ConstantOp,
+    ForOp,
+    IfOp,
+    InstOp,
+    KernelOp,
+    PickOp,
+    RegType,
+    SpecialOp,
+    WhileOp,
+    reg,
+    split_form,
+)
 from ..dialects.ptx_isa import lookup
 from ..passes.base import Pass, PassContext
 

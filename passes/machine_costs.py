@@ -15,3 +15,7 @@ COPY_BYTES_PER_CLOCK = 106
 DOT_MACS_PER_CLOCK = {"wgmma": 2048, "mma": 1024}
 """Multiplications of 16-bit operands: m64n256k16 in 128 clocks. Of `mma.sync` what an A100 does (its data sheet: 312 TFLOP/s on 108
 multiprocessors at 1.41 GHz)."""
+
+L2_SHARED_BYTES = 34 * 2**20
+"""What blocks that run at the same time may share, in all, to find it in L2 mostly: of 50 to 60 MB, beside what streams through (measured with attention:
+groups of heads whose keys and values are about as large are best)."""

@@ -11,7 +11,6 @@ diagonal) are one: the lesser. Nothing overflows: places are from 0 to an extent
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from xdsl.dialects import arith
@@ -54,7 +53,9 @@ def place_comparison(ctx: Context, op: tile.CmpOp) -> SSAValue | None:
         start = ctx.thread_coord(layout, axis)
         less = (predicate[1] == "l") != swapped  # place < bound
         equal = predicate[2] == "e"
-        relative = _map(ctx, bounds, lambda y: _relative(ctx, y, start, less, equal))
+        distinct = list(dict.fromkeys(bounds))
+        found = _relative(ctx, ctx.concat([ctx.pick(bound, [i]) for bound, i in distinct]), start, less, equal)
+        relative = tuple((found, distinct.index(bound)) for bound in bounds)
         return _predicates(ctx, op.res, Bounded(places, start, relative, not less))
     return None
 
@@ -118,11 +119,3 @@ def _atoms(value: SSAValue) -> list[tuple[SSAValue, int]]:
     if isinstance(op, ptx.ConcatOp):
         return [atom for part in op.operands for atom in _atoms(part)]
     return [(value, i) for i in range(value.type.count)]
-
-
-def _map(ctx: Context, atoms: list[tuple[SSAValue, int]], function: Callable[[SSAValue], SSAValue]) -> tuple[tuple[SSAValue, int], ...]:
-    """`function` of each register, once for equal ones."""
-    distinct = list(dict.fromkeys(atoms))
-    result = function(ctx.concat([ctx.pick(value, [i]) for value, i in distinct]))
-    place = {atom: (result, i) for i, atom in enumerate(distinct)}
-    return tuple(place[atom] for atom in atoms)
