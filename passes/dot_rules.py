@@ -111,7 +111,7 @@ def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoi
     accumulators a thread, and among those for most warpgroups down the rows, which read the right operand together."""
     groups = warps // WARPGROUP_WARPS
     ways: list[tuple[int, int, int, int, int]] = []
-    for down in _powers_of_two(groups):
+    for down in (down for down in range(1, groups + 1) if groups % down == 0):
         slabs = -(-shape.m // (WGMMA_ROWS * down))
         for along in _powers_of_two(groups // down):
             # A descriptor may start in the middle of N only at a whole span of the widest swizzle: 64 elements.

@@ -28,3 +28,7 @@ elements at once), shuffles, and 16-byte accesses to shared memory (128 bytes)."
 
 BARRIER_CLOCKS = 45
 """A wait on an mbarrier whose phase is complete already; a `bar.sync` of 256 threads takes 29."""
+
+L2_SHARED_BYTES = 34 * 2**20
+"""What blocks that run at the same time may share, in all, to find it in L2 mostly: of 50 to 60 MB, beside what streams through (measured with attention:
+groups of heads whose keys and values are about as large are best)."""
