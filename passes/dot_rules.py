@@ -107,18 +107,37 @@ def _powers_of_two(limit: int) -> Iterator[int]:
 
 @lru_cache(maxsize=1024)
 def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoice:
-    """How `warps` warps (a multiple of 4) compute a dot without batch by wgmma. Deals the warpgroups out for the fewest
-    accumulators a thread, and among those for most warpgroups down the rows, which read the right operand together."""
+    """How `warps` warps (a multiple of 4) compute a dot without batch by wgmma, where nothing else is known. Deals the warpgroups out for the
+    fewest accumulators a thread, and among those for most warpgroups down the rows, which read the right operand together."""
     groups = warps // WARPGROUP_WARPS
-    ways: list[tuple[int, int, int, int, int]] = []
+    ways: list[tuple[int, int, int]] = []
+    for down, along in wgmma_arrangements(warps):
+        slabs, columns = _wgmma_part(shape, down, along)
+        ways.append((slabs * columns, -down, along))
+    _, down, along = min(ways)
+    return wgmma_way(shape, groups, -down, along, WGMMA_MAX_N, lhs_in_registers)
+
+
+def wgmma_arrangements(warps: int) -> Iterator[tuple[int, int]]:
+    """(warpgroups down the rows, along the columns): every pair of powers of two whose product `warps` has warpgroups for."""
+    groups = warps // WARPGROUP_WARPS
     for down in _powers_of_two(groups):
-        slabs = -(-shape.m // (WGMMA_ROWS * down))
         for along in _powers_of_two(groups // down):
-            # A descriptor may start in the middle of N only at a whole span of the widest swizzle: 64 elements.
-            columns = round_up(shape.n, 8) if along == 1 else round_up(-(-shape.n // along), 64)
-            ways.append((slabs * columns, -down, slabs, along, columns))
-    _, down, slabs, along, columns = min(ways)
-    down = -down
+            yield down, along
+
+
+def _wgmma_part(shape: DotShape, down: int, along: int) -> tuple[int, int]:
+    """(blocks of 64 rows, columns) of one warpgroup. A descriptor may start in the middle of N only at a whole span of the widest swizzle: 64
+    elements of 16 bits."""
+    slabs = -(-shape.m // (WGMMA_ROWS * down))
+    return slabs, round_up(shape.n, 8) if along == 1 else round_up(-(-shape.n // along), 64)
+
+
+@lru_cache(maxsize=4096)
+def wgmma_way(shape: DotShape, groups: int, down: int, along: int, n: int, lhs_in_registers: bool) -> DotChoice:
+    """A dot without batch by wgmma of at most `n` columns an instruction: `down` x `along` of `groups` warpgroups have parts of their own, the
+    others compute the same."""
+    slabs, columns = _wgmma_part(shape, down, along)
     copies = groups // (down * along)
     thread = [Mode(4, (0, 2)), Mode(8, (1, 0)), Mode(4, (16, 0)), Mode(down, (WGMMA_ROWS * slabs, 0))]
     value = [Mode(2, (0, 1)), Mode(2, (8, 0)), Mode(columns // 8, (0, 8)), Mode(slabs, (WGMMA_ROWS, 0))]
@@ -128,9 +147,10 @@ def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoi
     if lhs_in_registers:
         steps = (Mode(2, (0, 1)), Mode(2, (8, 0)), Mode(2, (0, 8)), Mode(k // K_STEP, (0, K_STEP)), value[3])
         lhs = TVLayout((*thread, Mode(along * copies, (0, 0))), steps)
-    pieces = (WGMMA_MAX_N,) * (columns // WGMMA_MAX_N)
-    if columns % WGMMA_MAX_N:
-        pieces = (*pieces, columns % WGMMA_MAX_N)
+    n = min(n, columns)
+    pieces = (n,) * (columns // n)
+    if columns % n:
+        pieces = (*pieces, columns % n)
     extents = (WGMMA_ROWS * slabs * down, columns * along, k)
     return DotChoice("wgmma", acc.normalized(), lhs.normalized() if lhs else None, None, extents, (down, along), slabs, pieces)
 
@@ -140,25 +160,44 @@ def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoi
 
 @lru_cache(maxsize=1024)
 def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
-    """How `warps` warps compute a dot by mma.sync m16n8k16. With `rows_only` all warps go down the rows if there are rows enough: then an
-    accumulator has the layout of a left operand of as many rows."""
+    """How `warps` warps compute a dot by mma.sync m16n8k16, where nothing else is known. With `rows_only` all warps go down the rows if there are
+    rows enough: then an accumulator has the layout of a left operand of as many rows."""
     rows_only = rows_only and -(-shape.m // MMA_ROWS) >= warps
-    first = shape.batch[0] if shape.batch else 1
     ways: list[tuple[int, int, int, int]] = []
-    for batches, down, along in product(_powers_of_two(warps), repeat=3):
-        if warps % (batches * down * along) or first % batches or (rows_only and down < warps):
-            continue
-        per_batch = first // batches * prod(shape.batch[1:])
-        rows = -(-shape.m // (MMA_ROWS * down))
-        columns = -(-shape.n // (MMA_COLUMNS * along))
-        # A 16x8x16 multiplication takes about 8 clocks of a quarter SM; reading 16x16 (16x8) elements by ldmatrix takes 16 (8),
-        # since four quarters share the 128 bytes a clock.
-        cost = per_batch * (8 * rows * columns + 16 * rows + 8 * columns)
-        ways.append((cost, -batches, -down, along))
+    for batches, down, along in mma_arrangements(shape, warps):
+        if not rows_only or down == warps:
+            ways.append((mma_clocks(shape, batches, down, along), -batches, -down, along))
     _, batches, down, along = min(ways)
-    batches, down = -batches, -down
+    return mma_way(shape, warps, -batches, -down, along)
+
+
+def mma_arrangements(shape: DotShape, warps: int) -> Iterator[tuple[int, int, int]]:
+    """(warps along the first batch dimension, down the rows, along the columns): all powers of two that `warps` can be dealt out to."""
+    first = shape.batch[0] if shape.batch else 1
+    for batches, down, along in product(_powers_of_two(warps), repeat=3):
+        if not (warps % (batches * down * along) or first % batches):
+            yield batches, down, along
+
+
+def _mma_part(shape: DotShape, batches: int, down: int, along: int) -> tuple[int, int, int]:
+    """(matrices of the batch, tiles of 16 rows, tiles of 8 columns) of one warp."""
+    per_batch = (shape.batch[0] if shape.batch else 1) // batches * prod(shape.batch[1:])
+    return per_batch, -(-shape.m // (MMA_ROWS * down)), -(-shape.n // (MMA_COLUMNS * along))
+
+
+def mma_clocks(shape: DotShape, batches: int, down: int, along: int) -> int:
+    """Clocks of a warp for one step of K: a 16x8x16 multiplication takes about 8 clocks of a quarter SM; reading 16x16 (16x8) elements by ldmatrix
+    takes 16 (8), since four quarters share the 128 bytes a clock."""
+    per_batch, rows, columns = _mma_part(shape, batches, down, along)
+    return per_batch * (8 * rows * columns + 16 * rows + 8 * columns)
+
+
+@lru_cache(maxsize=4096)
+def mma_way(shape: DotShape, warps: int, batches: int, down: int, along: int) -> DotChoice:
+    """A dot by mma.sync m16n8k16 of `batches` x `down` x `along` of `warps` warps; the others compute the same."""
+    first = shape.batch[0] if shape.batch else 1
     copies = warps // (batches * down * along)
-    rows, columns = -(-shape.m // (MMA_ROWS * down)), -(-shape.n // (MMA_COLUMNS * along))
+    _, rows, columns = _mma_part(shape, batches, down, along)
     k = round_up(shape.k, K_STEP)
     depth = len(shape.batch)
 
@@ -181,7 +220,7 @@ def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
         (mode(2, m=1), mode(2, m=8), mode(columns, n=MMA_COLUMNS), mode(k // K_STEP, m=K_STEP), *outer),
     )
     extents = (MMA_ROWS * rows * down, MMA_COLUMNS * columns * along, k)
-    return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents)
+    return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents, (down, along))
 
 
 # ---- choosing for an op ---------------------------------------------------------------------------------------------
