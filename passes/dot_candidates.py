@@ -136,7 +136,7 @@ def _wgmma_cost(choice: DotChoice, groups: int, in_registers: bool, lhs: str) ->
     total = 0
     for n in choice.pieces:
         tensor, shared = layout_costs.wgmma_clocks(WGMMA_ROWS, n, not in_registers, OPERAND_BYTES, K_STEP)
-        total += max(tensor, shared) + shared // 4
+        total += max(tensor, shared) + shared // 4 + WARPGROUP_WARPS
     total *= groups * choice.slabs * steps
     if in_registers and lhs == "buffer":
         # ldmatrix first: 64x16 elements of each warpgroup and step are 4 instructions of 4 wavefronts, and stay in registers till the dot has read them

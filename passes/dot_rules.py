@@ -474,6 +474,19 @@ def channel_layouts(channel: async_copy.ChannelOp, reach: Sequence[int]) -> list
     return found
 
 
+def copy_layout(layout: SharedLayout, shape: Sequence[int], threads: int, vector: int) -> TVLayout:
+    """How threads share a copy into a buffer: along its contiguous dimension first, `vector` elements each."""
+    contiguous = (d for d, digits in enumerate(layout.normalized().modes) if digits and digits[0][1] == 1)
+    inner = next(contiguous, len(shape) - 1)
+    order = (inner, *(d for d in reversed(range(len(shape))) if d != inner))
+    return TVLayout.blocked(tuple(shape), threads, order, vector)
+
+
+def registers_of(layout: TVLayout, element: Attribute) -> int:
+    """32-bit registers of a thread that a tile of this layout takes."""
+    return -(-layout.num_values * getattr(element, "bitwidth", 64) // 32)
+
+
 def reach(shape: Sequence[int], choice: DotChoice, index: int, dims: Sequence[int]) -> tuple[int, ...]:
     """How far a dot reads an operand's buffer of a tile of `shape`; `dims`: for each of the operand's dimensions the buffer's."""
     m, n, k = choice.extents

@@ -10,7 +10,7 @@ two ways to do the same work, where that is fair.
     shared memory   for each access of a warp 1 to issue it, and a clock for each wavefront (`dialects.linear_layout.bank_conflicts`)
     barriers        their latency, for all four schedulers
     wgmma           n/2 clocks for m64nNk16, or what reading its operands takes at 128 bytes a clock if that is longer; and a quarter of the clocks of
-                    reading on top, since others want shared memory too
+                    reading on top, since others want shared memory too; 1 for each warp to issue it
     mma.sync        8 clocks of a quarter for m16n8k16
     registers       1 for each register of each warp that a value occupies
 

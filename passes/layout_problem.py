@@ -146,6 +146,10 @@ def _no_way(dot: Dot, offer: Offer, words: str | None) -> TeselaError:
 
 
 def _name(value: SSAValue) -> str:
+    """A value's name, that of what is awaited for a pending one."""
+    if value.name_hint is None and isinstance(value.type, async_copy.PendingType):
+        awaited = (use.operation.results[0] for use in value.uses if isinstance(use.operation, async_copy.AwaitOp))
+        value = next(awaited, value)
     return f"%{value.name_hint}" if value.name_hint else "a value"
 
 
@@ -522,9 +526,7 @@ def _put_cost(made: LayoutProblem, put: async_copy.PutOp, layout: SharedLayout, 
     if via == "cp.async":
         width = dot_rules.copy_bytes(put, layout, made.facts.divisor, argument_align(made.kernel, put.array))
     inner = dot_rules.contiguous_dim(put)
-    contiguous = next((dim for dim, digits in enumerate(layout.normalized().modes) if digits and digits[0][1] == 1), len(shape) - 1)
-    order = (contiguous, *(d for d in reversed(range(len(shape))) if d != contiguous))
-    threads = TVLayout.blocked(tuple(shape), 32 * made.warps, order, max(1, width // size))
+    threads = dot_rules.copy_layout(layout, shape, 32 * made.warps, max(1, width // size))
     moved = layout_costs.global_access(threads, inner, width // size, size, made.warps)
     # Through registers, what is loaded is stored, too.
     return moved if via == "cp.async" else moved + threads.num_values * made.warps * (1 + layout_costs.SLOTS)
