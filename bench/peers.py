@@ -56,7 +56,8 @@ class Torch:
 
         def run(stream: int) -> None:
             if stream not in self.streams:
-                self.streams[stream] = self.torch.cuda.ExternalStream(stream)
+                # ExternalStream(0) would be a stream of torch's pool, which does not wait for the default one.
+                self.streams[stream] = self.torch.cuda.ExternalStream(stream) if stream else self.torch.cuda.default_stream()
             with self.torch.cuda.stream(self.streams[stream]):
                 function()
 

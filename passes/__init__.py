@@ -42,6 +42,7 @@ PASSES: dict[str, PassEntry] = {
         "tesela.passes.pipeline_loops:PipelineLoops", "fill channels some trips ahead; keep dots in flight between trips"
     ),
     "alloc-shared": PassEntry("tesela.passes.alloc_shared:AllocShared", "place channels and mbarriers in shared memory"),
+    "check-async": PassEntry("tesela.passes.check_async:CheckAsync", "check the use of channels, tokens and pending tiles; change nothing"),
     "canonicalize": PassEntry("tesela.passes.canonicalize:Canonicalize", "fold constants and simplify operations"),
     "cse": PassEntry("tesela.passes.cse:EliminateCommonSubexpressions", "merge equal operations without effects"),
     "dce": PassEntry("tesela.passes.dce:EliminateDeadCode", "erase operations whose results nobody uses"),
