@@ -1,6 +1,6 @@
-"""A CUDA driver that does nothing, for measuring the Python side of a launch on a machine without a GPU.
+"""A CUDA driver that launches nothing, for measuring the Python side of a launch on a machine without a GPU.
 
-`reexec()` compiles a library called libcuda.so.1 whose functions all return success, and starts the program again with it on the loader's path, so
+`reexec()` compiles a library called libcuda.so.1 whose functions all succeed, and starts the program again with it on the loader's path, so
 that `cuda.bindings` and ctypes call it as they would call the driver. Needs a C compiler and Linux. torch tensors in host memory then pass
 for ones on GPU 0 (`pretend`). What is measured is everything but the driver's own time.
 """
@@ -20,6 +20,8 @@ MARK = "TESELA_BENCH_STUB"
 SOURCE = r"""
 #include <dlfcn.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 int cuInit(unsigned flags) { return 0; }
 int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
@@ -32,6 +34,11 @@ int cuCtxGetCurrent(void **context) { *context = (void *)8; return 0; }
 int cuCtxGetDevice(int *device) { *device = 0; return 0; }
 int cuCtxSetCurrent(void *context) { return 0; }
 int cuCtxSynchronize(void) { return 0; }
+int cuMemAlloc_v2(void **address, size_t n) { *address = aligned_alloc(256, (n + 255) / 256 * 256); return 0; }
+int cuMemFree_v2(void *address) { free(address); return 0; }
+int cuMemcpyHtoD_v2(void *to, const void *from, size_t n) { memcpy(to, from, n); return 0; }
+int cuMemcpyDtoH_v2(void *to, const void *from, size_t n) { memcpy(to, from, n); return 0; }
+int cuMemcpyDtoD_v2(void *to, const void *from, size_t n) { memcpy(to, from, n); return 0; }
 int cuModuleLoadData(void **module, const void *image) { *module = (void *)8; return 0; }
 int cuModuleGetFunction(void **function, void *module, const char *name) { *function = (void *)8; return 0; }
 int cuFuncSetAttribute(void *function, int key, int value) { return 0; }
@@ -41,7 +48,9 @@ int cuLaunchKernelEx(const void *config, void *f, void **p, void **e) { return 0
 int cuGetErrorString(int status, const char **text) { *text = "stub"; return 0; }
 int cuGetProcAddress_v2(const char *name, void **found, int version, unsigned long long flags, void *status)
 {
-  *found = dlsym(RTLD_DEFAULT, name);
+  char versioned[128];
+  snprintf(versioned, sizeof versioned, "%s_v2", name);
+  if (!(*found = dlsym(RTLD_DEFAULT, versioned))) *found = dlsym(RTLD_DEFAULT, name);
   return 0;
 }
 int cuGetProcAddress(const char *name, void **found, int version, unsigned long long flags) { return cuGetProcAddress_v2(name, found, version, flags, NULL); }
