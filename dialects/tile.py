@@ -56,6 +56,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
+from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
 from .tile_types import (
@@ -75,6 +76,9 @@ from .tile_types import (
 )
 
 __all__ = [
+    "AtomicKind",
+    "AtomicKindAttr",
+    "AtomicOp",
     "BlockCountOp",
     "BlockIndexOp",
     "BroadcastOp",
@@ -90,6 +94,7 @@ __all__ = [
     "GridExtentOp",
     "IotaOp",
     "KernelOp",
+    "LoadIndexedOp",
     "LoadOp",
     "Predicate",
     "PredicateAttr",
@@ -99,6 +104,7 @@ __all__ = [
     "ReshapeOp",
     "ReturnOp",
     "SelectOp",
+    "StoreIndexedOp",
     "StoreOp",
     "TargetAttr",
     "Tile",
@@ -627,6 +633,9 @@ Tile = Dialect(
         GridExtentOp,
         LoadOp,
         StoreOp,
+        LoadIndexedOp,
+        StoreIndexedOp,
+        AtomicOp,
         DotOp,
         ReduceOp,
         TransposeOp,
@@ -640,5 +649,5 @@ Tile = Dialect(
         SelectOp,
         ConstantOp,
     ],
-    [DimExprAttr, TargetAttr, ReduceKindAttr, PredicateAttr],
+    [DimExprAttr, TargetAttr, ReduceKindAttr, PredicateAttr, AtomicKindAttr],
 )

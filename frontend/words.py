@@ -34,6 +34,14 @@ __all__ = [
     "argmax",
     "argmin",
     "assume",
+    "atomic_add",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_exchange",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_xor",
     "broadcast_to",
     "cast",
     "ceil",
@@ -89,6 +97,8 @@ class Word:
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         self.names = tuple(p.name for p in parameters)
+        self.takes_place = self.names[:1] == ("place",)
+        """Whether its first argument is a place in an array, not what stands there."""
 
     def __repr__(self) -> str:
         return f"tesela.{self.name}"
@@ -169,6 +179,62 @@ def store(array: Array, starts: Operand | tuple[Operand, ...], value: Operand, *
 
     `array[m : m + 128, k : k + 64] = value` is the same, and broadcasts `value`.
     """
+    ...
+
+
+# Atomic updates
+
+
+@_word
+def atomic_add(place: Operand, value: Operand) -> Tile:
+    """`tesela.atomic_add(x[i : i + 64], value)` or `tesela.atomic_add(counts[index], 1)`: add to elements that other blocks, or elements of the same tile, may
+    update too; gives what stood there before (0 past the edges).
+
+    `place` is an element or a slice of an array, or an array indexed by a tile; `value` broadcasts to it. i32, i64 (they wrap), f32, f16, and from sm_90
+    on bf16. Updates are relaxed: they order no other accesses. Sums of integers do not depend on their order, sums of floats do.
+    """
+    ...
+
+
+@_word
+def atomic_max(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the larger of old and new (i32, i64, f32; NaN if either is NaN)."""
+    ...
+
+
+@_word
+def atomic_min(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the smaller of old and new (i32, i64, f32; NaN if either is NaN)."""
+    ...
+
+
+@_word
+def atomic_and(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the bits that both have (i32, i64)."""
+    ...
+
+
+@_word
+def atomic_or(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the bits that either has (i32, i64)."""
+    ...
+
+
+@_word
+def atomic_xor(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the bits that one of the two has (i32, i64)."""
+    ...
+
+
+@_word
+def atomic_exchange(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the new value (i32, i64, f32)."""
+    ...
+
+
+@_word
+def atomic_cas(place: Operand, expected: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: `value` where the old value is `expected`, bit for bit (i32, i64, f32); it was stored where the result equals `expected`."""
     ...
 
 

@@ -33,6 +33,7 @@ from ..dialects.layout import TVLayout
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr, with_layout
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
+from ..dialects.tile_indexed import Indexed
 from . import dot_rules
 from .access import argument_align, vector_access
 from .base import Pass, PassContext
@@ -151,7 +152,7 @@ class _Inference:
         self.parent: dict[SSAValue, SSAValue] = {}
         self.layouts: dict[SSAValue, TVLayout] = {}  # by group
         self.relations: list[_Relation] = []
-        self.memory: dict[SSAValue, list[tile.LoadOp | tile.StoreOp]] = {}  # by group
+        self.memory: dict[SSAValue, list[tile.LoadOp | tile.StoreOp | Indexed]] = {}  # by group
         self.choices: dict[Operation, dot_rules.DotChoice] = {}
 
     def run(self) -> None:
@@ -160,9 +161,9 @@ class _Inference:
         for op in ops:
             self._group(op)
         for op in ops:
-            if isinstance(op, tile.LoadOp) and isinstance(op.res.type, TensorType):
+            if isinstance(op, tile.LoadOp | tile.LoadIndexedOp) and isinstance(op.res.type, TensorType):
                 self.memory.setdefault(self.find(op.res), []).append(op)
-            elif isinstance(op, tile.StoreOp) and isinstance(op.value.type, TensorType):
+            elif isinstance(op, tile.StoreOp | tile.StoreIndexedOp | tile.AtomicOp) and isinstance(op.value.type, TensorType):
                 self.memory.setdefault(self.find(op.value), []).append(op)
         self._anchor_pins(values)
         for op in ops:
@@ -232,7 +233,12 @@ class _Inference:
                 axis = op.axis.value.data
                 self._relate(op, op.source, op.res, lambda layout: layout.insert(axis), lambda layout: layout.project(axis))
             case tile.BroadcastOp():
-                self._relate(op, op.source, op.res, None, lambda layout: _flattened(op, layout))
+                before, after = shape_of(op.source.type), shape_of(op.res.type)
+                self._relate(op, op.source, op.res, None, lambda layout: _flattened(before, after, layout))
+            case Indexed():
+                if isinstance(op, tile.AtomicOp):
+                    self._unite(op.value, op.res, *([op.expected] if op.expected is not None else []))
+                self._group_indices(op)
             case tile.TransposeOp():
                 order = op.order
                 inverse = tuple(order.index(dim) for dim in range(len(order)))
@@ -258,6 +264,13 @@ class _Inference:
                 raise TeselaError.at(op, "infer-layouts has no rule for this operation, which takes tiles and gives tiles", hint)
             case _:
                 pass  # loads, stores, full, iota, reads and writes of buffers take any layout
+
+    def _group_indices(self, op: Indexed) -> None:
+        """A tile of indices is where the tile that it places is."""
+        for index, place in _index_tiles(op):
+            before, after = shape_of(index.type), shape_of(op.accessed)
+            forward = (lambda layout: layout) if before == after else None
+            self._relate(op, index, place, forward, lambda layout, before=before, after=after: _flattened(before, after, layout))
 
     def _relate(
         self,
@@ -314,7 +327,7 @@ class _Inference:
         for op in self.memory.get(self.find(value), ()):
             position, vector = vector_access(self.kernel, self.facts, op, whole=True)
             if position is not None:
-                inner, width = position, vector
+                inner, width = position, 1 if isinstance(op, tile.AtomicOp) else vector  # an update is of one element
                 break
         threads = 32 * self.warps
         while width > 1 and prod(shape) // width < threads:
@@ -340,7 +353,11 @@ class _Inference:
             case tile.ExpandOp():
                 self._convert_operand(op, 0, self._layout(op.res).project(op.axis.value.data))
             case tile.BroadcastOp():
-                self._convert_operand(op, 0, _flattened(op, self._layout(op.res)))
+                self._convert_operand(op, 0, _flattened(shape_of(op.source.type), shape_of(op.res.type), self._layout(op.res)))
+            case Indexed():
+                for index, place in _index_tiles(op):
+                    wanted = _flattened(shape_of(index.type), shape_of(op.accessed), self._layout(place))
+                    self._convert_operand(op, op.operands.index(index), wanted)
             case tile.TransposeOp():
                 inverse = tuple(op.order.index(dim) for dim in range(len(op.order)))
                 self._convert_operand(op, 0, self._layout(op.res).permute(inverse))
@@ -393,10 +410,16 @@ def _has_tile(values: Sequence[SSAValue]) -> bool:
     return any(isinstance(value.type, TensorType) for value in values)
 
 
-def _flattened(op: tile.BroadcastOp, layout: TVLayout) -> TVLayout:
-    """The layout of a broadcast's operand: the result's, standing still along the repeated dimensions."""
-    for dim, (before, after) in enumerate(zip(shape_of(op.source.type), shape_of(op.res.type))):
-        if before != after:
+def _index_tiles(op: Indexed) -> Iterator[tuple[SSAValue, SSAValue]]:
+    """The tiles of indices, each with the tile that is accessed."""
+    place = op.results[0] if op.results else op.operands[0]
+    yield from ((index, place) for index in op.indices if isinstance(index.type, TensorType))
+
+
+def _flattened(before: Sequence[int], after: Sequence[int], layout: TVLayout) -> TVLayout:
+    """The layout of a tile that is broadcast from `before` to `after`: the result's, standing still along the repeated dimensions."""
+    for dim, (old, new) in enumerate(zip(before, after)):
+        if old != new:
             layout = layout.flatten_dim(dim)
     return layout
 

@@ -483,9 +483,94 @@ def too_few_starts(x: Array[f32, M, N]):
 
 
 @wrong
-def gathered(x: Array[f32, N]):
-    y = x[tesela.arange(4)]
-    #     ^ an index must be an index or an integer, found the tile i32[4] -> gathering by a tile of indices is not in the language
+def gathered_by_floats(x: Array[f32, N]):
+    y = x[tesela.zeros((4,), f32)]
+    #     ^ an index must be an integer, found the tile f32[4] -> convert it: x.to(tesela.i32)
+
+
+@wrong
+def gathered_by_a_mask(x: Array[f32, N]):
+    y = x[x[0:16] > 0]
+    #     ^ the tile i1[16] is no index -> load all, and choose with tesela.where(condition, x, y)
+
+
+@wrong
+def gathered_from_a_tile_of_starts(x: Array[f32, N]):
+    t = tesela.arange(4)
+    y = x[t : t + 4]
+    #     ^ the start of a slice must be an index or an integer, found the tile i32[4] -> index by a tile of places: x[start + tesela.arange(16)]
+
+
+@wrong
+def indices_of_two_shapes(x: Array[f32, M, N]):
+    y = x[tesela.arange(4), tesela.arange(8)]
+    #   ^ indices: the shapes (4,) and (8,) do not broadcast -> aligned at the last dimension, extents must be equal or 1; x[:, None] adds a dimension
+
+
+@wrong
+def scattered_shape(x: Array[f32, N]):
+    x[tesela.arange(4)] = tesela.zeros((3,), f32)
+    #                     ^ a value of shape (3,) does not broadcast to the slice's shape (4,)
+
+
+# --- Atomic updates ---
+
+
+@wrong
+def atomic_on_a_value(x: Array[f32, N]):
+    t = x[0:16]
+    tesela.atomic_add(t, 1.0)
+    #                 ^ tesela.atomic_add takes a place in an array, found the tile f32[16] -> write tesela.atomic_add(x[i : i + 16], value)
+
+
+@wrong
+def atomic_on_an_array(x: Array[f32, N]):
+    tesela.atomic_max(x, 1.0)
+    #                 ^ tesela.atomic_max takes a place in an array, found the array x -> write tesela.atomic_max(x[i : i + 16], value)
+
+
+@wrong
+def atomic_on_new_dimensions(x: Array[f32, N]):
+    t = x[0:16]
+    tesela.atomic_max(t[:, None], 1.0)
+    #                 ^ tesela.atomic_max takes a place in an array, found the tile f32[16, 1] -> write tesela.atomic_max(x[i : i + 16], value)
+
+
+@wrong
+def atomic_bits_of_floats(x: Array[f32, N]):
+    tesela.atomic_or(x[0], 1.0)
+    #                ^ tesela.atomic_or on the array x: 'or' is for integers, found f32
+
+
+@wrong
+def atomic_maximum_of_bf16(x: Array[bf16, N]):
+    tesela.atomic_max(x[0:4], 1.0)
+    #                 ^ tesela.atomic_max on the array x: 'max' of bf16 has no atomic form: f32 has, and for f16 and bf16 only 'add'
+
+
+@wrong
+def atomic_on_bytes(x: Array[i8, N]):
+    tesela.atomic_add(x[0:4], 1)
+    #                 ^ tesela.atomic_add on the array x: 'add' of i8 has no atomic form: i32 and i64 have
+
+
+@wrong
+def atomic_of_another_type(x: Array[f32, N]):
+    tesela.atomic_add(x[0:4], tesela.arange(4))
+    #                         ^ the array x holds f32, the value is the tile i32[4] -> convert it: x.to(f32)
+
+
+@wrong
+def atomic_of_another_shape(x: Array[f32, N]):
+    tesela.atomic_add(x[0:4], tesela.zeros((8,), f32))
+    #                         ^ a value of shape (8,) does not broadcast to the slice's shape (4,)
+
+
+@wrong
+def atomic_without_a_value(x: Array[f32, N]):
+    tesela.atomic_cas(x[0], 1.0)
+#   ^ tesela.atomic_cas(place, expected, value): the argument value is missing
+    x[0] = 1.0
 
 
 @wrong
