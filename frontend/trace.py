@@ -492,6 +492,8 @@ class Tracer:
                     near = difflib.get_close_matches(name, known, 2)
                     hint = f"did you mean {' or '.join(near)}?" if near else None
                     raise self.error(f"the module {owner.__name__} has no {name}", hint) from None
+            case Dim() if name in ("to", "astype"):
+                return Method(self.b.dim(owner), name)
             case Value() | ArrayRef():
                 if name in ("shape", "dtype"):
                     return getattr(owner, name)
