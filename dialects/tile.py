@@ -59,6 +59,7 @@ from .op_text import parse_source_to_result, print_source_to_result
 from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
+from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_types import (
     ELEMENT_TYPES,
     DimExprAttr,
@@ -92,7 +93,9 @@ __all__ = [
     "ExpandOp",
     "FullOp",
     "GridExtentOp",
+    "HistogramOp",
     "IotaOp",
+    "JoinOp",
     "KernelOp",
     "LoadIndexedOp",
     "LoadOp",
@@ -104,6 +107,7 @@ __all__ = [
     "ReshapeOp",
     "ReturnOp",
     "SelectOp",
+    "SplitOp",
     "StoreIndexedOp",
     "StoreOp",
     "TargetAttr",
@@ -638,6 +642,9 @@ Tile = Dialect(
         AtomicOp,
         DotOp,
         ReduceOp,
+        HistogramOp,
+        JoinOp,
+        SplitOp,
         TransposeOp,
         ReshapeOp,
         ExpandOp,

@@ -37,6 +37,7 @@ from xdsl.ir import Attribute, Block, Region
 from ..dialects import tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
+from . import packing  # noqa: F401 -- registers its words
 from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement
 from .kernel import InlineFunction, KernelFunction, Parameter

@@ -55,7 +55,9 @@ __all__ = [
     "fma",
     "full",
     "grid",
+    "histogram",
     "iota",
+    "join",
     "load",
     "log",
     "log2",
@@ -63,17 +65,20 @@ __all__ = [
     "maximum",
     "min",
     "minimum",
+    "pack",
     "prod",
     "range",
     "reshape",
     "rsqrt",
     "sin",
+    "split",
     "sqrt",
     "static_range",
     "store",
     "sum",
     "tanh",
     "transpose",
+    "unpack",
     "where",
     "zeros",
 ]
@@ -433,6 +438,42 @@ def argmax(x: Tile, axis: int, *, keepdims: bool = False) -> Tile:
 @_word
 def argmin(x: Tile, axis: int, *, keepdims: bool = False) -> Tile:
     """The index (i32) of the first minimum along `axis`; NaN counts as smaller than every number."""
+    ...
+
+
+@_word
+def histogram(x: Tile, bins: int) -> Tile:
+    """How often each of 0 … `bins` - 1 occurs in the tile `x` of i32: a tile of `bins` counts (i32). Other values are not counted."""
+    ...
+
+
+# Pairs, and elements of less than a byte
+
+
+@_word
+def join(a: Operand, b: Operand) -> Tile:
+    """The pairs of two tiles, along a new last dimension of extent 2."""
+    ...
+
+
+@_word
+def split(x: Tile) -> tuple[Tile, Tile]:
+    """The two tiles that `join` made pairs of: x[…, 0] and x[…, 1]."""
+    ...
+
+
+@_word
+def unpack(x: Tile, kind: str, dtype: DType | None = None) -> Tile:
+    """The elements of four bits that bytes (a tile of i8) hold, two each, the low half first; the last dimension is twice as long.
+
+    `kind`: 'i4' (-8 … 7) and 'u4' (0 … 15), as i8 unless `dtype` says otherwise; 'e2m1' (±0, ½, 1, 1½, 2, 3, 4, 6), as f16.
+    """
+    ...
+
+
+@_word
+def pack(x: Tile, kind: str) -> Tile:
+    """The inverse of `unpack` for integers ('i4', 'u4'): two elements to a byte, of each the low four bits."""
     ...
 
 

@@ -140,3 +140,12 @@ def row_argmax(x: Array[T, M, N], y: Array[i32, M], BLOCK: tesela.constexpr = 10
             best = top
             where = j + piece.argmax(0)
     y[row] = i32(where)
+
+
+@tesela.kernel
+def histogram(x: Array[i32, N], counts: Array[i32, P], BINS: tesela.constexpr = 256, BLOCK: tesela.constexpr = 4096):
+    """How often each of 0 … BINS - 1 occurs, added to what `counts` holds (P is BINS): a block counts in shared memory, and adds what it has found
+    to the array once."""
+    i = tesela.grid(tesela.ceildiv(N, BLOCK)) * BLOCK
+    found = tesela.histogram(tesela.load(x, i, BLOCK, fill=-1), BINS)
+    tesela.atomic_add(counts[0:BINS], found)

@@ -94,7 +94,7 @@ def region_scratch(region: Region) -> int:
     for op in region.walk():
         if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp):
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
-        elif isinstance(op, tile.AtomicOp):
+        elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
             bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
         elif isinstance(op, tile.ReduceOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):
             axis = op.axis.value.data

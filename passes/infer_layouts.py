@@ -29,7 +29,7 @@ from xdsl.ir import Attribute, Operation, SSAValue, Use
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
-from ..dialects.layout import TVLayout
+from ..dialects.layout import Mode, TVLayout
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr, with_layout
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
@@ -255,6 +255,14 @@ class _Inference:
                     lambda layout: layout.reshape(after, before),
                     True,
                 )
+            case tile.JoinOp():
+                self._unite(op.lhs, op.rhs)
+                self._relate(op, op.lhs, op.res, _joined, _taken_apart)
+            case tile.SplitOp():
+                self._unite(op.first, op.second)
+                self._relate(op, op.source, op.first, _taken_apart, _joined)
+            case tile.HistogramOp():
+                pass  # it goes through shared memory: any layouts will do
             case tile.SelectOp() | tile.CmpOp() | tile.CastOp():
                 self._unite(*op.operands, *op.results)
             case _ if op.name.startswith(("arith.", "math.")):
@@ -361,6 +369,10 @@ class _Inference:
             case tile.TransposeOp():
                 inverse = tuple(op.order.index(dim) for dim in range(len(op.order)))
                 self._convert_operand(op, 0, self._layout(op.res).permute(inverse))
+            case tile.JoinOp():
+                self._convert_result(op, _joined(self._layout(op.lhs)))
+            case tile.SplitOp():
+                self._convert_operand(op, 0, _joined(self._layout(op.first)))
             case tile.ReduceOp() if isinstance(op.res.type, TensorType):
                 self._convert_result(op, self._layout(op.source).project(op.axis.value.data))
             case _:
@@ -408,6 +420,18 @@ class _Inference:
 
 def _has_tile(values: Sequence[SSAValue]) -> bool:
     return any(isinstance(value.type, TensorType) for value in values)
+
+
+def _joined(layout: TVLayout) -> TVLayout:
+    """The layout of pairs of two tiles with this layout: each thread holds both of a pair, one beside the other."""
+    wide = layout.insert(layout.rank)
+    return TVLayout(wide.thread, (Mode(2, (0,) * layout.rank + (1,)), *wide.value)).normalized()
+
+
+def _taken_apart(layout: TVLayout) -> TVLayout | None:
+    """The layout of one of two tiles whose pairs have this layout; None where a thread does not hold both of a pair."""
+    pair = layout.rank - 1
+    return None if any(mode.stride[pair] for mode in layout.thread) else layout.project(pair)
 
 
 def _index_tiles(op: Indexed) -> Iterator[tuple[SSAValue, SSAValue]]:

@@ -116,6 +116,10 @@ class Semantics:
     def atomic(self, kind: tile.AtomicKind, array: Any, place: Place, value: Any, *expected: Any) -> Any:
         return atomic_at(kind, array, place, value, *expected)
 
+    def item(self, x: Any, which: int) -> Any:
+        """One of the pairs along the last dimension."""
+        return x[..., which]
+
     def dot(self, a: Any, b: Any, acc: Any) -> Any:
         return ta.dot(a, b, acc)
 
@@ -363,6 +367,10 @@ def _token(semantics: Semantics, op: Operation) -> Effect:
     return lambda frame: (token,)
 
 
+def _split(semantics: Semantics, op: Operation) -> Effect:
+    return lambda frame, source: (semantics.item(source, 0), semantics.item(source, 1))
+
+
 # --- The grid of a kernel that walks it itself ---
 
 
@@ -386,6 +394,7 @@ _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     tile.LoadIndexedOp.name: load_indexed,
     tile.StoreIndexedOp.name: store_indexed,
     tile.AtomicOp.name: atomic,
+    tile.SplitOp.name: _split,
     async_copy.ChannelOp.name: _channel,
     async_copy.PutOp.name: _put,
     async_copy.WriteOp.name: _write,

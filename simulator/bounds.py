@@ -550,7 +550,7 @@ _MONOTONE = (
     arith.MaxSIOp, arith.MinSIOp, math.SqrtOp, math.CeilOp, math.FloorOp, math.FmaOp,
 )  # fmt: skip
 _STRUCTURAL = (
-    tile.TransposeOp, tile.ReshapeOp, tile.ExpandOp, tile.BroadcastOp, tile.FullOp, tile.IotaOp, tile.ConstantOp, arith.ConstantOp,
+    tile.JoinOp, tile.TransposeOp, tile.ReshapeOp, tile.ExpandOp, tile.BroadcastOp, tile.FullOp, tile.IotaOp, tile.ConstantOp, arith.ConstantOp,
 )  # fmt: skip
 _DIVIDING = (
     arith.DivSIOp, arith.DivUIOp, arith.RemSIOp, arith.RemUIOp, arith.FloorDivSIOp, arith.CeilDivSIOp, arith.CeilDivUIOp,
@@ -658,6 +658,9 @@ class BoundedSemantics(Semantics):
         if isinstance(value, Interval):
             raise Undecided("what the program does here depends on a value that is known within bounds only")
         return value
+
+    def item(self, x: Bounded, which: int) -> Bounded:
+        return interval(*(part[..., which] for part in x.parts)) if isinstance(x, Interval) else x[..., which]
 
     def dot(self, a: Bounded, b: Bounded, acc: Bounded) -> Bounded:
         return _dot(a, b, acc)

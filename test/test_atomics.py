@@ -5,41 +5,15 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from everywhere import TARGETS, everywhere
 
 import tesela
 from tesela import Array, TeselaError, bf16, f16, f32, i32, i64
-from tesela.dialects.parsing import parse_module, print_module
-from tesela.dialects.verify import verify_module
-from tesela.simulator.blocks import run_kernel
 from tesela.simulator.bounds import allowed_results, check_results
-from tesela.simulator.launcher import settings
 
 M, N, K, L = tesela.dims("M N K L")
 T = tesela.dtype("T")
-TARGETS = ("sm_90a", "sm_80")
 TYPES = {f32: np.float32, f16: np.float16, bf16: ml_dtypes.bfloat16, i32: np.int32, i64: np.int64}
-
-
-def everywhere(kernel, arrays, constants=None, targets=TARGETS):
-    """What the arrays hold after the kernel: by the interpreter, and, if it is one of the results that are allowed, compiled for each target and judged."""
-    constants = constants or {}
-    module = kernel.trace(**constants)
-    verify_module(module)
-    text = print_module(module)
-    assert print_module(parse_module(text)) == text
-    interpreted = {name: array.copy() for name, array in arrays.items()}
-    run_kernel(module, interpreted)
-    allowed = allowed_results(module, {name: array.copy() for name, array in arrays.items()})
-    check_results(interpreted, allowed)
-    results = [interpreted]
-    for target in targets:
-        given = {name: array.copy() for name, array in arrays.items()}
-        options = {name: value for name, value in constants.items() if name != "T"}
-        with settings(races=True):
-            kernel(**given, **options, target=target, device="sim")
-        check_results(given, allowed)
-        results.append(given)
-    return results
 
 
 def random(*shape, dtype=np.float32, seed=0):

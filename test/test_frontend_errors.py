@@ -7,48 +7,19 @@ Each kernel below is wrong in one place. The line after that place holds a caret
 # ruff: noqa
 from __future__ import annotations
 
-import inspect
 import math
-import re
 
 import numpy as np
 import pytest
+from wrong_kernels import WrongKernels
 import tesela
 from tesela import Array, TeselaError, bf16, f16, f32, i8, i32, i64, index
 
 M, N, K = tesela.dims("M N K")
 L = tesela.dims("L")
 TABLE = np.zeros(4)
-CASES = []
-VALUES = {}
-
-MARK = re.compile(r"^\s*#[ ]*\^ (?P<text>.*)$")
-
-
-def wrong(function):
-    """Register a kernel that must not trace."""
-    CASES.append(function)
-    return function
-
-
-def values(**constants):
-    """Compile-time values for the next kernel."""
-
-    def register(function):
-        VALUES[function] = constants
-        return function
-
-    return register
-
-
-def expected(function):
-    """(line, column, message, hint) of the caret in a function's source."""
-    lines, first = inspect.getsourcelines(function)
-    found = [(number, line) for number, line in enumerate(lines) if MARK.match(line)]
-    assert len(found) == 1, f"{function.__name__}: one caret is needed"
-    number, line = found[0]
-    message, _, hint = MARK.match(line)["text"].partition(" -> ")
-    return first + number - 1, line.index("^") + 1, message, hint or None
+CASES = WrongKernels()
+wrong, values = CASES.wrong, CASES.values
 
 
 # --- Syntax that is not in the language ---
@@ -483,97 +454,6 @@ def too_few_starts(x: Array[f32, M, N]):
 
 
 @wrong
-def gathered_by_floats(x: Array[f32, N]):
-    y = x[tesela.zeros((4,), f32)]
-    #     ^ an index must be an integer, found the tile f32[4] -> convert it: x.to(tesela.i32)
-
-
-@wrong
-def gathered_by_a_mask(x: Array[f32, N]):
-    y = x[x[0:16] > 0]
-    #     ^ the tile i1[16] is no index -> load all, and choose with tesela.where(condition, x, y)
-
-
-@wrong
-def gathered_from_a_tile_of_starts(x: Array[f32, N]):
-    t = tesela.arange(4)
-    y = x[t : t + 4]
-    #     ^ the start of a slice must be an index or an integer, found the tile i32[4] -> index by a tile of places: x[start + tesela.arange(16)]
-
-
-@wrong
-def indices_of_two_shapes(x: Array[f32, M, N]):
-    y = x[tesela.arange(4), tesela.arange(8)]
-    #   ^ indices: the shapes (4,) and (8,) do not broadcast -> aligned at the last dimension, extents must be equal or 1; x[:, None] adds a dimension
-
-
-@wrong
-def scattered_shape(x: Array[f32, N]):
-    x[tesela.arange(4)] = tesela.zeros((3,), f32)
-    #                     ^ a value of shape (3,) does not broadcast to the slice's shape (4,)
-
-
-# --- Atomic updates ---
-
-
-@wrong
-def atomic_on_a_value(x: Array[f32, N]):
-    t = x[0:16]
-    tesela.atomic_add(t, 1.0)
-    #                 ^ tesela.atomic_add takes a place in an array, found the tile f32[16] -> write tesela.atomic_add(x[i : i + 16], value)
-
-
-@wrong
-def atomic_on_an_array(x: Array[f32, N]):
-    tesela.atomic_max(x, 1.0)
-    #                 ^ tesela.atomic_max takes a place in an array, found the array x -> write tesela.atomic_max(x[i : i + 16], value)
-
-
-@wrong
-def atomic_on_new_dimensions(x: Array[f32, N]):
-    t = x[0:16]
-    tesela.atomic_max(t[:, None], 1.0)
-    #                 ^ tesela.atomic_max takes a place in an array, found the tile f32[16, 1] -> write tesela.atomic_max(x[i : i + 16], value)
-
-
-@wrong
-def atomic_bits_of_floats(x: Array[f32, N]):
-    tesela.atomic_or(x[0], 1.0)
-    #                ^ tesela.atomic_or on the array x: 'or' is for integers, found f32
-
-
-@wrong
-def atomic_maximum_of_bf16(x: Array[bf16, N]):
-    tesela.atomic_max(x[0:4], 1.0)
-    #                 ^ tesela.atomic_max on the array x: 'max' of bf16 has no atomic form: f32 has, and for f16 and bf16 only 'add'
-
-
-@wrong
-def atomic_on_bytes(x: Array[i8, N]):
-    tesela.atomic_add(x[0:4], 1)
-    #                 ^ tesela.atomic_add on the array x: 'add' of i8 has no atomic form: i32 and i64 have
-
-
-@wrong
-def atomic_of_another_type(x: Array[f32, N]):
-    tesela.atomic_add(x[0:4], tesela.arange(4))
-    #                         ^ the array x holds f32, the value is the tile i32[4] -> convert it: x.to(f32)
-
-
-@wrong
-def atomic_of_another_shape(x: Array[f32, N]):
-    tesela.atomic_add(x[0:4], tesela.zeros((8,), f32))
-    #                         ^ a value of shape (8,) does not broadcast to the slice's shape (4,)
-
-
-@wrong
-def atomic_without_a_value(x: Array[f32, N]):
-    tesela.atomic_cas(x[0], 1.0)
-#   ^ tesela.atomic_cas(place, expected, value): the argument value is missing
-    x[0] = 1.0
-
-
-@wrong
 def sliced_tile(x: Array[f32, N]):
     t = x[0:16]
     y = t[0:4]
@@ -730,17 +610,9 @@ def kernel_in_kernel(x: Array[f32, N]):
     #   ^ another is a kernel; a kernel cannot call one -> share code as a plain function
 
 
-@pytest.mark.parametrize("function", CASES, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", CASES.kernels, ids=lambda function: function.__name__)
 def test_wrong_kernel(function):
-    line, column, message, hint = expected(function)
-    kernel = tesela.kernel(function)
-    with pytest.raises(TeselaError) as caught:
-        kernel.trace(**VALUES.get(function, {}))
-    (found,) = caught.value.diagnostics
-    message = re.sub(r"\{line ([+-]) (\d+)\}", lambda m: str(line + int(m[1] + m[2])), message)
-    assert (found.message, found.hint) == (message, hint)
-    assert (found.location.file, found.location.line, found.location.column) == (__file__, line, column)
-    assert f"{line}:{column}: error:" in str(caught.value)
+    CASES.check(function)
 
 
 # --- Errors inside helpers ---
