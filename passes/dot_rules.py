@@ -47,6 +47,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from ..dialects import async_copy, tile
+from ..dialects.array_effects import may_write
 from ..dialects.async_roles import role_of
 from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import Mode, SharedLayout, TVLayout
@@ -121,9 +122,10 @@ def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoi
 
 
 def wgmma_arrangements(warps: int) -> Iterator[tuple[int, int]]:
-    """(warpgroups down the rows, along the columns): every pair of powers of two whose product `warps` has warpgroups for."""
+    """(warpgroups down the rows, along the columns): every divisor of the number of warpgroups down, every power of two that is left
+    for it along."""
     groups = warps // WARPGROUP_WARPS
-    for down in _powers_of_two(groups):
+    for down in (down for down in range(1, groups + 1) if groups % down == 0):
         for along in _powers_of_two(groups // down):
             yield down, along
 
@@ -599,7 +601,7 @@ def _known_align(put: async_copy.PutOp, align: int) -> int:
     return align
 
 
-def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | async_copy.StoreOp | None:
+def earlier_store(put: async_copy.PutOp) -> Operation | None:
     """A store of the kernel that may come before the put and may write the memory it reads; None if there is none."""
     kernel: Operation = put
     while not isinstance(kernel, tile.KernelOp):
@@ -609,7 +611,7 @@ def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | async_copy.StoreOp | 
     for array in kernel.args:
         if isinstance(array.type, MemRefType) and may_alias(kernel, array, put.array):
             for use in array.uses:
-                if isinstance(use.operation, tile.StoreOp | async_copy.StoreOp) and may_precede(use.operation, put, across_tiles=False):
+                if may_write(use.operation) and may_precede(use.operation, put, across_tiles=False):
                     return use.operation
     return None
 

@@ -180,7 +180,7 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
 
 
 def _group(ctx: Context, weight: int, extent: int) -> SSAValue:
-    """(warpgroup / weight) % extent, both powers of two: the same for a whole warp, and known to be."""
+    """(warpgroup / weight) % extent, as `Context.thread_digit`: the same for a whole warp, and known to be."""
     shifted = ctx.shr(ctx.warpgroup(), weight.bit_length() - 1)
     return shifted if weight * extent * 128 >= ctx.threads else ctx.and_(shifted, extent - 1)
 

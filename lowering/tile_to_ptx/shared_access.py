@@ -63,7 +63,10 @@ def plan_shared(
     if plan is not None:
         thread = ctx.once(("shared offset", shared, size, layout.thread), lambda: _thread_offset(ctx, plan))
         for flip, offset in plan.values:
-            addresses.append(_address(ctx, base, ctx.once(("flip", thread, flip), lambda: ctx.xor(thread, flip))))  # noqa: B023
+            if ctx.target.has_wgmma:  # whose kernels read operands from shared memory without addresses, and need registers more
+                addresses.append(ctx.add(base, ctx.xor(thread, flip)))
+            else:
+                addresses.append(_address(ctx, base, ctx.once(("flip", thread, flip), lambda: ctx.xor(thread, flip))))  # noqa: B023
             offsets.append(offset)
     else:
         for coord in coords:
@@ -124,9 +127,9 @@ def _linear_plan(shared: SharedLayout, size: int, thread: tuple[Mode, ...], coor
     bits: list[tuple[int, Coords]] = []
     weight = 1
     for mode in thread:
-        if mode.extent & (mode.extent - 1):
+        if mode.extent & (mode.extent - 1) and mode is not thread[-1]:
             return None
-        for i in range(mode.extent.bit_length() - 1):
+        for i in range((mode.extent - 1).bit_length()):
             bits.append((weight << i, tuple(stride << i for stride in mode.stride)))
         weight *= mode.extent
     used = [0] * shared.rank
