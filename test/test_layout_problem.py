@@ -128,7 +128,7 @@ def test_no_combination_is_better(name, target):
         if prod(sizes) > LIMIT:
             continue
         total = sum(
-            table.costs.transpose(sorted(range(len(table.variables)), key=lambda axis: table.variables[axis].index)).reshape(  # noqa: B023
+            table.costs.transpose(sorted(range(len(table.variables)), key=lambda axis: table.variables[axis].index)).reshape(
                 [size if variable in table.variables else 1 for variable, size in zip(problem.variables, sizes)]
             )
             for table in problem.tables
