@@ -56,8 +56,10 @@ from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
+from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
+from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_types import (
     ELEMENT_TYPES,
     DimExprAttr,
@@ -75,6 +77,9 @@ from .tile_types import (
 )
 
 __all__ = [
+    "AtomicKind",
+    "AtomicKindAttr",
+    "AtomicOp",
     "BlockCountOp",
     "BlockIndexOp",
     "BroadcastOp",
@@ -88,8 +93,11 @@ __all__ = [
     "ExpandOp",
     "FullOp",
     "GridExtentOp",
+    "HistogramOp",
     "IotaOp",
+    "JoinOp",
     "KernelOp",
+    "LoadIndexedOp",
     "LoadOp",
     "Predicate",
     "PredicateAttr",
@@ -99,6 +107,8 @@ __all__ = [
     "ReshapeOp",
     "ReturnOp",
     "SelectOp",
+    "SplitOp",
+    "StoreIndexedOp",
     "StoreOp",
     "TargetAttr",
     "Tile",
@@ -627,8 +637,14 @@ Tile = Dialect(
         GridExtentOp,
         LoadOp,
         StoreOp,
+        LoadIndexedOp,
+        StoreIndexedOp,
+        AtomicOp,
         DotOp,
         ReduceOp,
+        HistogramOp,
+        JoinOp,
+        SplitOp,
         TransposeOp,
         ReshapeOp,
         ExpandOp,
@@ -640,5 +656,5 @@ Tile = Dialect(
         SelectOp,
         ConstantOp,
     ],
-    [DimExprAttr, TargetAttr, ReduceKindAttr, PredicateAttr],
+    [DimExprAttr, TargetAttr, ReduceKindAttr, PredicateAttr, AtomicKindAttr],
 )

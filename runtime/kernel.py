@@ -304,7 +304,8 @@ class Kernel:
         if facts is None:
             facts = self._shortcuts.latest.facts if self._shortcuts.latest is not None else usual_facts(self.contract)
         wanted = self._target(target)
-        return explain(self._compiler.lowered("schedule", facts, wanted), self._variant(facts, wanted))
+        scheduled, planned = (self._compiler.lowered(level, facts, wanted) for level in ("schedule", "async"))
+        return explain(scheduled, self._variant(facts, wanted), planned)
 
     def as_torch_op(self, name: str) -> Any:
         """Register the kernel as an operator of torch, "namespace::name", with fake tensors, for torch.compile (`torch_op.py`); gives the operator."""

@@ -101,14 +101,14 @@ def test_candidates_that_are_refused_drop_out(caplog):
     tuned(np.ones(10, np.float32), device="sim")
     (tuning,) = tuned.tunings
     notes = {trial.label: trial.note for trial in tuning.trials}
-    assert notes["BLOCK=64 warps=3"] == "refused: warps must be 1, 2, 4, 8, 16 or 32, found 3 : i64"
+    assert notes["BLOCK=64 warps=3"] == "refused: warps must be 1, 2, 4, 8, 12, 16 or 32, found 3 : i64"
     assert notes["BLOCK=64 warps=4"] == "the same code as BLOCK=64"
     assert "BLOCK=64 warps=3: refused: warps must be" in caplog.text
 
 
 def test_where_all_are_refused_the_first_error_stands():
     tuned = fresh(grow, {"warps": [3, 5]})
-    assert "warps must be 1, 2, 4, 8, 16 or 32, found 3" in text(lambda: tuned(np.ones(10, np.float32), device="sim"))
+    assert "warps must be 1, 2, 4, 8, 12, 16 or 32, found 3" in text(lambda: tuned(np.ones(10, np.float32), device="sim"))
 
 
 def test_wrong_calls_are_wrong_before_anything_is_tried(tried):
