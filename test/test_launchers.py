@@ -181,3 +181,48 @@ def test_memory_is_not_kept(torch, rows):
     del x, y
     gc.collect()
     assert [one() for one in alive] == [None, None]
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig (cuda.h)."""
+
+    _fields_ = (("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint), ("stream", ctypes.c_void_p),
+                ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint))  # fmt: skip
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute (cuda.h), with a cluster's dimensions for its value."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("cluster", ctypes.c_uint * 3), ("rest", ctypes.c_uint * 13))
+
+
+@pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1)])
+def test_what_the_driver_sees(monkeypatch, cluster):
+    """`driver.Launcher` calls a C function: the configuration, the function, pointers to the parameters, and no more."""
+    bindings = pytest.importorskip("cuda.bindings.driver")
+    seen = []
+
+    def launched(config, function, params, extra):
+        read = LaunchConfig.from_address(config)
+        attributes = [LaunchAttribute.from_address(read.attributes + i * ctypes.sizeof(LaunchAttribute)) for i in range(read.count)]
+        clusters = [(attribute.id, *attribute.cluster) for attribute in attributes]
+        seen.append((*read.grid, *read.block, read.shared, read.stream, clusters, function, extra, read_params(params, [ctypes.c_uint64, ctypes.c_int32])))
+        return 7
+
+    pointer = ctypes.c_void_p
+    callback = ctypes.CFUNCTYPE(ctypes.c_int, *[pointer] * 4)(launched)
+    entry = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.cast(callback, pointer).value)  # as of a library: without argument types
+    entry.argtypes = None
+    monkeypatch.setattr(driver, "api", lambda: bindings)
+    monkeypatch.setattr(driver, "launch_entry", lambda: entry)
+    launcher = driver.Launcher(1 << 40, (2**31 - 1, 3, 4), 96, 229504, cluster)
+    block = (ctypes.c_char * 32)()
+    base = ctypes.addressof(block)
+    block[:] = b"".join(value.to_bytes(8, "little") for value in (base + 16, base + 24, 2**63 + 1, 5))
+    gc.collect()
+    assert [launcher.status(stream, block) for stream in (0, 2**40 + 1, 0)] == [7] * 3
+    clusters = [] if cluster == (1, 1, 1) else [(4, *cluster)]  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    wanted = (2**31 - 1, 3, 4, 96, 1, 1, 229504)
+    assert seen == [(*wanted, stream, clusters, 1 << 40, None, [2**63 + 1, 5]) for stream in (None, 2**40 + 1, None)]
+    monkeypatch.setattr(driver, "MAX_STREAMS", 2)
+    assert len(launcher.configs) == 2 and launcher.status(9, block) == 7 and list(launcher.configs) == [9]
