@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -51,6 +52,9 @@ MAP_ALIGNMENT = 64
 MAX_CACHED_MAPS = 1024
 """Tensor maps that a call keeps encoded, by address; emptied when there are more."""
 
+DUMP_VARIABLE = "TESELA_DUMP"
+"""Names a folder that gets every level of every variant, its PTX, its launch plan and its machine code, as files."""
+
 _FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e", "i64": "<q", "index": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "i1": "<B"}
 
 
@@ -67,6 +71,8 @@ class Variant:
     strict: bool = False
     parsed: Program | None = None
     """The PTX text as data, where it is at hand."""
+    dump: Path | None = None
+    """What the names of the files begin with that show how it was made, if it was dumped (DUMP_VARIABLE)."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _assembled: dict[str, Assembled] = field(default_factory=dict)
     _functions: dict[int, Any] = field(default_factory=dict)
@@ -82,7 +88,20 @@ class Variant:
                 start = time.perf_counter()
                 self._assembled[arch] = assemble_once(self.ptx, arch, f"{self.plan.name} for {arch}", self.strict)
                 self.times["assemble"] = (time.perf_counter() - start) * 1e3
+                if self.dump is not None:
+                    self._dump_code(arch, self._assembled[arch])
             return self._assembled[arch]
+
+    def _dump_code(self, arch: str, assembled: Assembled) -> None:
+        """Write the machine code, what the assembler said of it, and, where there is an nvdisasm, the code as text."""
+        from .disassemble import disassemble, find_nvdisasm
+
+        if self.dump is None or not assembled.is_cubin:
+            return
+        code = {"cubin": assembled.cubin, "log": assembled.log.encode()}
+        if find_nvdisasm() is not None:
+            code["sass"] = disassemble(assembled.cubin).encode()
+        write_dump(self.dump, {f"{arch}.{ending}": data for ending, data in code.items()})
 
     def add_code(self, arch: str, assembled: Assembled) -> None:
         """Machine code that is at hand."""
@@ -146,6 +165,16 @@ class Variant:
                 raise TeselaError.at(
                     None, f"{self.plan.name}: {need.arg} = {dims[need.arg]}, but this variant takes at most {need.value}"
                 )
+
+
+def write_dump(stem: Path, parts: Mapping[str, bytes]) -> None:
+    """Write files whose names are the stem's and an ending. Raises TeselaError where that is not possible."""
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        for ending, data in parts.items():
+            stem.with_name(f"{stem.name}.{ending}").write_bytes(data)
+    except OSError as error:
+        raise TeselaError.at(None, f"{DUMP_VARIABLE}: cannot write to '{stem.parent}': {error.strerror}") from None
 
 
 def assemble_once(ptx: str, arch: str, title: str, strict: bool) -> Assembled:
