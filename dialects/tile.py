@@ -59,6 +59,7 @@ from .op_text import parse_source_to_result, print_source_to_result
 from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
+from .tile_messages import AssertOp, PrintOp
 from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_types import (
     ELEMENT_TYPES,
@@ -77,6 +78,7 @@ from .tile_types import (
 )
 
 __all__ = [
+    "AssertOp",
     "AtomicKind",
     "AtomicKindAttr",
     "AtomicOp",
@@ -101,6 +103,7 @@ __all__ = [
     "LoadOp",
     "Predicate",
     "PredicateAttr",
+    "PrintOp",
     "ReduceKind",
     "ReduceKindAttr",
     "ReduceOp",
@@ -640,6 +643,8 @@ Tile = Dialect(
         LoadIndexedOp,
         StoreIndexedOp,
         AtomicOp,
+        PrintOp,
+        AssertOp,
         DotOp,
         ReduceOp,
         HistogramOp,

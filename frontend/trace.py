@@ -42,6 +42,7 @@ from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement
 from .kernel import InlineFunction, KernelFunction, Parameter
 from .operations import BUILDERS
+from .reports import run_time_assert
 from .source import Capture, SourceFunction, snapshot
 from .subscripts import array_slice, load_slice, place_argument, store_slice, subscript
 from .types import Array, Dim, DType, DTypeVariable, i1, index
@@ -136,6 +137,8 @@ class Tracer:
         self.symbols = dict(symbols)
         """Names of dimensions and type variables of the signature."""
         self.grid: list[DimExpr] | None = None
+        self.coordinates: tuple[Value, ...] = ()
+        """Those of the block in the grid, once it is declared."""
         self.divisors: dict[str, int] = {}
         self.captures: dict[tuple[int, str], Capture] = {}
         """What the program depends on outside of its functions; the functions that it calls are among it."""
@@ -229,14 +232,12 @@ class Tracer:
 
     def _stmt_Assert(self, node: ast.Assert) -> None:
         fact = self.eval(node.test)
-        if isinstance(fact, Value | Dim):
-            raise self.error(
-                "assert checks what is known when compiling; this is known only at run time",
-                "for dimensions, tesela.assume(K % 8 == 0) is checked at launch",
-                node.test,
-            )
-        if not fact:
-            text = self.eval(node.msg) if node.msg is not None else None
+        text = self.eval(node.msg) if node.msg is not None else None
+        if isinstance(fact, Value):
+            self.b.node = node.test
+            run_time_assert(self, fact, ast.unparse(node.test) if text is None else text, node.msg)
+            return
+        if not self.as_condition(fact, node.test):
             raise self.error(f"assertion failed: {text if text is not None else ast.unparse(node.test)}", at=node.test)
 
     def _stmt_Return(self, node: ast.Return) -> None:
@@ -601,6 +602,8 @@ class Tracer:
             return result
         if function is abs and len(args) == 1 and not is_number(args[0]):
             return self.b.unary("abs", args[0])
+        if function is print:
+            return self._word(WORDS["print"], args, kwargs, node.args, {})
         if function is range:
             return self._word(WORDS["range"], args, kwargs, node.args, {})
         if function is len and len(args) == 1 and isinstance(args[0], Value | ArrayRef) and args[0].shape:
@@ -650,7 +653,7 @@ class Tracer:
         if not 1 <= len(extents) <= 3:
             raise self.error(f"a grid has one to three extents, found {len(extents)}")
         self.grid = []
-        coordinates = []
+        coordinates: list[Value] = []
         for extent in extents:
             if isinstance(extent, Dim):
                 self.b.check_symbols(extent.expr)
@@ -666,7 +669,8 @@ class Tracer:
             argument = self.b.entry.insert_arg(IndexType(), len(self.b.entry.args))
             argument.location = self.b.location(self.b.node)
             coordinates.append(Value(argument, index, nonneg=True))
-        return tuple(coordinates) if len(coordinates) > 1 else coordinates[0]
+        self.coordinates = tuple(coordinates)
+        return self.coordinates if len(coordinates) > 1 else coordinates[0]
 
     def _assume(self, node: ast.Call) -> None:
         """`tesela.assume(K % 64 == 0)`: the divisor of a dimension."""
@@ -762,13 +766,12 @@ def _is_default(function: FunctionType, name: str, value: Any) -> bool:
 
 
 BUILTINS: dict[str, Any] = {
-    function.__name__: function for function in (abs, min, max, len, range, int, float, bool, round, pow, divmod, tuple)
+    function.__name__: function for function in (abs, min, max, len, range, print, int, float, bool, round, pow, divmod, tuple)
 }
 """The builtins of Python that a kernel may call."""
 _BUILTIN_VALUES = frozenset(BUILTINS.values())
 
 BUILTIN_HINTS = {
-    "print": "store values to an array, or run the kernel in the interpreter",
     "sum": "write tesela.sum(x, axis)",
     "input": "pass values as arguments",
     "open": "pass arrays as arguments",

@@ -66,6 +66,7 @@ __all__ = [
     "min",
     "minimum",
     "pack",
+    "print",
     "prod",
     "range",
     "reshape",
@@ -484,6 +485,20 @@ def pack(x: Tile, kind: str) -> Tile:
 def dot(a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
     """acc + a·b for tiles M×K and K×N, and batches of them. `acc` is f32 for f16, bf16 and f32 operands, f64 for f64, i32 for i8; without it
     it is zero. `acc + a @ b` is the same. Only f16 and bf16 operands are lowered to PTX; the others run in the interpreter."""
+    ...
+
+
+# While a kernel runs
+
+
+@_word
+def print(*values: Any) -> None:
+    """`tesela.print("x is", x)`, or Python's `print`: one line for each block that comes here, with the file's line, the block's coordinates, and the
+    values (texts, numbers, scalars and tiles). The call of such a kernel waits for it.
+
+    `assert condition, "text"` of something known only at run time is checked there: where it fails, of a tile in any element, the call raises a
+    TeselaError with the text, the line and the block.
+    """
     ...
 
 

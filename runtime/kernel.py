@@ -130,7 +130,7 @@ class Kernel:
             return done
         arrived = self.arrive(args, kwargs, device)
         call = self.launch(arrived, stream)
-        if call is not None and plain and arrived.place != SIMULATOR and not arrived.overlaps and not is_host(arrived.views):
+        if call is not None and plain and not call.variant.plan.messages and arrived.place != SIMULATOR and not arrived.overlaps and not is_host(arrived.views):
             self._shortcuts.add(args, arrived.values, arrived.views, call, call.variant.function(driver.device(arrived.place)))
         return arrived.outputs()
 

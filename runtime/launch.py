@@ -30,6 +30,7 @@ from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
 from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, judged, read_messages, read_resources
 from .cache import digest, get_cache
 from .entries import code_entry, read_code
+from .messages import DeviceBuffer, deliver, new_buffer
 from .specialize import ALIGNMENT, Facts
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ class Call:
         self.nbytes = traffic(variant.plan.args, views) if nbytes is None else nbytes
         """What a launch amounts to, for profiles."""
         self._lock = threading.Lock()
+        self._messages_lock = threading.Lock()
         self._launcher: driver.Launcher | None = None
         plan = variant.plan
         index = {arg.name: position for position, arg in enumerate(plan.args)}
@@ -239,6 +241,7 @@ class Call:
         self._maps: list[tuple[int, int, Callable[[int], TensorMap]]] = []
         self._encoded: dict[tuple[int, int], bytes] = {}
         self._constants: dict[int, int] = {}
+        self._messages_at: int | None = None  # where a launch's buffer of messages goes
         for i in order:
             param, offset = plan.params[i], offsets[i]
             position = index.get(param.arg, -1)
@@ -246,6 +249,8 @@ class Call:
                 self._addressed.append(position)
             elif param.kind == "scalar":
                 self._scalars.append((offset, position, plan.args[position].dtype))
+            elif param.kind == "messages":
+                self._messages_at = offset
             elif param.kind == "tensormap":
                 assert param.tensormap is not None
                 self._maps.append((offset, position, _map_maker(param.tensormap, plan.args[position], views[position])))
@@ -294,13 +299,29 @@ class Call:
         return status
 
     def on_gpu(self, function: Any, values: Sequence[float], stream: int) -> None:
-        """`status`, which raises TeselaError where the launch fails."""
+        """`status`, which raises TeselaError where the launch fails. A kernel with messages is waited for, and they are delivered."""
+        if self._messages_at is not None:
+            self._with_messages(function, values, stream)
+            return
         status = self.status(function, values, stream)
         if status != 0:
             raise driver.launch_failure(status)
 
-    def simulator_params(self, values: Sequence[float]) -> list[int | TensorMap]:
-        """The parameters in PTX order, as `tesela.simulator.launch` wants them."""
+    def _with_messages(self, function: Any, values: Sequence[float], stream: int) -> None:
+        with self._messages_lock:
+            buffer = DeviceBuffer()
+            try:
+                struct.pack_into("<Q", self._bytes, self._messages_at, buffer.address)
+                status = self.status(function, values, stream)
+                if status != 0:
+                    raise driver.launch_failure(status)
+                data = buffer.read(stream)
+            finally:
+                buffer.close()
+        deliver(self.variant.plan, data)
+
+    def simulator_params(self, values: Sequence[float], messages: int = 0) -> list[int | TensorMap]:
+        """The parameters in PTX order, as `tesela.simulator.launch` wants them. `messages`: the address of the buffer of messages."""
         plan = self.variant.plan
         index = {arg.name: position for position, arg in enumerate(plan.args)}
         result: list[int | TensorMap] = []
@@ -313,6 +334,8 @@ class Call:
                 bits = bytearray(8)
                 pack_scalar(bits, 0, plan.args[position].dtype, values[position])
                 result.append(int.from_bytes(bits, "little"))
+            elif param.kind == "messages":
+                result.append(messages)
             elif param.kind == "tensormap":
                 result.append(next(makers)[2](int(values[position])))
             else:
@@ -438,18 +461,21 @@ def simulate(call: Call, values: Sequence[float], memory: Any) -> RunResult:
     from ..simulator import launch
 
     plan = call.variant.plan
+    said = new_buffer() if plan.messages else None
     result = launch(
         call.variant.program(),
         plan.name,
         call.grid,
         (plan.threads, 1, 1),
-        call.simulator_params(values),
+        call.simulator_params(values, memory.map_array(said, "messages") if said is not None else 0),
         memory,
         shared_bytes=plan.shared_bytes,
         cluster=plan.cluster,
     )
     for observer in _observers:
         observer.simulated(call, result)
+    if said is not None:
+        deliver(plan, said)
     return result
 
 

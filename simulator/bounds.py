@@ -654,6 +654,9 @@ class BoundedSemantics(Semantics):
             self._added[id(array)] = AtomicSums(array.low, array.high, least_bit(_finite(array.value)))
         return self._added[id(array)]
 
+    def shown(self, value: Bounded) -> Value:
+        return parts(value)[0]
+
     def integers(self, value: Bounded) -> Value:
         if isinstance(value, Interval):
             raise Undecided("what the program does here depends on a value that is known within bounds only")

@@ -47,6 +47,41 @@ def scattered_shape(x: Array[f32, N]):
     #                     ^ a value of shape (3,) does not broadcast to the slice's shape (4,)
 
 
+# --- Prints and assertions ---
+
+
+@wrong
+def printed_array(x: Array[f32, N]):
+    print("x", x)
+#   ^ tesela.print takes texts, numbers, scalars and tiles, found the array x
+    x[0] = 1.0
+
+
+@wrong
+def printed_with_options(x: Array[f32, N]):
+    print(x[0], end="")
+#   ^ tesela.print takes no keyword arguments
+    x[0] = 1.0
+
+
+@wrong
+def asserted_float(x: Array[f32, N]):
+    assert x[0]
+    #      ^ a condition must be i1, found the scalar f32 -> compare it: x != 0
+
+
+@wrong
+def asserted_dimension(x: Array[f32, N]):
+    assert N
+    #      ^ the dimension N as a condition -> compare it: N > 0
+
+
+@wrong
+def asserted_value_as_message(x: Array[f32, N]):
+    assert x[0] > 0, x[0]
+    #                ^ the message of an assert must be a text known when compiling, found the scalar f32 -> print values with tesela.print
+
+
 # --- Pairs, packed elements, counts ---
 
 
