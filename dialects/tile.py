@@ -57,6 +57,7 @@ from xdsl.utils.exceptions import VerifyException
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
 from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
+from .tile_inline import InlinePtxOp
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
 from .tile_messages import AssertOp, PrintOp
@@ -96,6 +97,7 @@ __all__ = [
     "FullOp",
     "GridExtentOp",
     "HistogramOp",
+    "InlinePtxOp",
     "IotaOp",
     "JoinOp",
     "KernelOp",
@@ -645,6 +647,7 @@ Tile = Dialect(
         AtomicOp,
         PrintOp,
         AssertOp,
+        InlinePtxOp,
         DotOp,
         ReduceOp,
         HistogramOp,

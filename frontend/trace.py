@@ -37,7 +37,7 @@ from xdsl.ir import Attribute, Block, Region
 from ..dialects import tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
-from . import packing  # noqa: F401 -- registers its words
+from . import inline, packing  # noqa: F401 -- they register their words
 from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement
 from .kernel import InlineFunction, KernelFunction, Parameter
@@ -567,16 +567,14 @@ class Tracer:
         self, word: Word, args: list[Any], kwargs: dict[str, Any], arg_nodes: Sequence[ast.AST], kwarg_nodes: Mapping[str, ast.AST]
     ) -> Any:
         """Call a word: bind its arguments and build it."""
-        if word.variadic:
-            if kwargs:
-                raise self.error(f"tesela.{word.name} takes no keyword arguments")
-            return BUILDERS[word.name](self, *args)
-        if len(args) > len(word.positional):
+        if kwargs and word.variadic and not word.keywords:
+            raise self.error(f"tesela.{word.name} takes no keyword arguments")
+        if len(args) > len(word.positional) and not word.variadic:
             raise self.error(f"tesela.{word.name}{word.signature} takes {len(word.positional)} positional arguments, found {len(args)}")
         bound = dict(zip(word.positional, args))
         nodes = dict(zip(word.positional, arg_nodes))
         for name, value in kwargs.items():
-            if name not in word.names:
+            if name not in (*word.positional, *word.keywords):
                 near = difflib.get_close_matches(name, word.names, 1)
                 hint = f"did you mean {near[0]}?" if near else None
                 raise self.error(f"tesela.{word.name}{word.signature} has no argument {name}", hint, kwarg_nodes[name])
@@ -585,12 +583,13 @@ class Tracer:
             bound[name] = value
             nodes[name] = kwarg_nodes[name]
         values = []
-        for name in word.names:
+        for name in (*word.positional, *word.keywords):
             if name not in bound and name not in word.defaults:
                 raise self.error(f"tesela.{word.name}{word.signature}: the argument {name} is missing")
             values.append(bound[name] if name in bound else word.defaults[name])
         self._arguments = nodes  # type: ignore[assignment]
-        return BUILDERS[word.name](self, *values)
+        positional = len(word.positional)
+        return BUILDERS[word.name](self, *values[:positional], *args[positional:], *values[positional:])
 
     def _builtin(self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A builtin of Python, or a function of its math module."""

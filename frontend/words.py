@@ -56,6 +56,7 @@ __all__ = [
     "full",
     "grid",
     "histogram",
+    "inline_ptx",
     "iota",
     "join",
     "load",
@@ -103,6 +104,7 @@ class Word:
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         self.names = tuple(p.name for p in parameters)
+        self.keywords = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         self.takes_place = self.names[:1] == ("place",)
         """Whether its first argument is a place in an array, not what stands there."""
 
@@ -498,6 +500,20 @@ def print(*values: Any) -> None:
 
     `assert condition, "text"` of something known only at run time is checked there: where it fails, of a tile in any element, the call raises a
     TeselaError with the text, the line and the block.
+    """
+    ...
+
+
+# Single instructions
+
+
+@_word
+def inline_ptx(text: str, *operands: Operand, result: Any) -> Any:
+    """Instructions of PTX for each element: `tesela.inline_ptx("lg2.approx.f32 $0, $1;", x, result=f32)`.
+
+    `result`: the element type of the result, or a tuple of those of several; `$0` … are the results, then the operands, which broadcast together; `%name` is a
+    register of the text's own. Instructions are separated by `;`, checked against the instruction table, and must have no effects. i8 stands sign-extended
+    in 16 bits, f16 and bf16 in 16, i1 in a predicate.
     """
     ...
 

@@ -82,6 +82,45 @@ def asserted_value_as_message(x: Array[f32, N]):
     #                ^ the message of an assert must be a text known when compiling, found the scalar f32 -> print values with tesela.print
 
 
+# --- Inline PTX ---
+
+
+@wrong
+def inline_unknown(x: Array[f32, N]):
+    y = tesela.inline_ptx("sqrt.aprox.f32 $0, $1;", x[0:4], result=f32)
+    #                     ^ unknown PTX instruction 'sqrt.aprox.f32': the table has no such form of 'sqrt'; nearest: sqrt.approx.f32, sqrt.approx.ftz.f32, sqrt.rz.f32
+
+
+@wrong
+def inline_memory(x: Array[f32, N]):
+    y = tesela.inline_ptx("ld.global.b32 $0, [$1];", x[0:4], result=f32)
+    #                     ^ 'ld.global.b32' has effects (read:global) -> inline PTX computes values of single elements from others; memory is loads and stores of arrays
+
+
+@wrong
+def inline_classes(x: Array[f16, N]):
+    y = tesela.inline_ptx("neg.f32 $0, $1;", x[0:4], result=f32)
+    #                     ^ 'neg.f32 $0, $1': $1 is b16, s:b32 is required
+
+
+@wrong
+def inline_without_result(x: Array[f32, N]):
+    x[0:4] = tesela.inline_ptx("neg.f32 $0, $1;", x[0:4])
+    #        ^ tesela.inline_ptx(text, *operands, result): the argument result is missing
+
+
+@wrong
+def inline_result_type(x: Array[f32, N]):
+    y = tesela.inline_ptx("neg.f32 $0, $1;", x[0:4], result="f32")
+    #                                                       ^ result must be an element type, or a tuple of some, found the string 'f32' -> write result=tesela.f32
+
+
+@wrong
+def inline_shapes(x: Array[f32, N]):
+    y = tesela.inline_ptx("add.rn.f32 $0, $1, $2;", x[0:4], x[0:8], result=f32)
+    #   ^ tesela.inline_ptx: the shapes (4,) and (8,) do not broadcast -> aligned at the last dimension, extents must be equal or 1; x[:, None] adds a dimension
+
+
 # --- Pairs, packed elements, counts ---
 
 
