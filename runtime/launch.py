@@ -32,6 +32,7 @@ from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
 from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, judged, read_messages, read_resources
 from .cache import digest, get_cache
 from .entries import code_entry, read_code
+from .messages import DeviceBuffer, deliver, new_buffer
 from .specialize import ALIGNMENT, Facts
 
 if TYPE_CHECKING:
@@ -269,6 +270,7 @@ class Call:
         self._maps: list[tuple[int, int, Callable[[int], TensorMap]]] = []
         self._encoded: dict[tuple[int, int], bytes] = {}
         self._constants: dict[int, int] = {}
+        self._messages_at: int | None = None  # where a launch's buffer of messages goes
         template = bytearray(self._size)
         for i in order:
             param, offset = plan.params[i], offsets[i]
@@ -277,6 +279,8 @@ class Call:
                 self._addressed.append(position)
             elif param.kind == "scalar":
                 self.scalars[position] = (offset, plan.args[position].dtype)
+            elif param.kind == "messages":
+                self._messages_at = offset
             elif param.kind == "tensormap":
                 assert param.tensormap is not None
                 self._maps.append((offset, position, _map_maker(param.tensormap, plan.args[position], views[position])))
@@ -343,7 +347,8 @@ class Call:
         return status
 
     def bound(self, function: Any, values: Sequence[Any]) -> Callable[[int], None]:
-        """A launch of all this, but for the stream: nothing is left to do but to launch. Calling it raises TeselaError where that fails."""
+        """A launch of all this, but for the stream: nothing is left to do but to launch. Calling it raises TeselaError where that fails.
+        A kernel with messages is waited for, and they are delivered."""
         block, launcher = self.block(values), self.launcher(function)
         self.put_scalars(block, values)
 
@@ -352,14 +357,37 @@ class Call:
             if status != 0:
                 raise driver.launch_failure(status)
 
-        return launch
+        def with_messages(stream: int) -> None:
+            buffer = DeviceBuffer()
+            try:
+                struct.pack_into("<Q", block, self._messages_at, buffer.address)
+                launch(stream)
+                said = buffer.read(stream)
+            finally:
+                buffer.close()
+            deliver(self.variant.plan, said)
+
+        return launch if self._messages_at is None else with_messages
 
     def on_gpu(self, function: Any, values: Sequence[Any], stream: int) -> None:
         """Launch on the current context's GPU. Raises TeselaError where that fails."""
         self.bound(function, values)(stream)
 
-    def simulator_params(self, values: Sequence[float]) -> list[int | TensorMap]:
-        """The parameters in PTX order, as `tesela.simulator.launch` wants them."""
+    def _with_messages(self, function: Any, values: Sequence[float], stream: int) -> None:
+        with self._messages_lock:
+            buffer = DeviceBuffer()
+            try:
+                struct.pack_into("<Q", self._bytes, self._messages_at, buffer.address)
+                status = self.status(function, values, stream)
+                if status != 0:
+                    raise driver.launch_failure(status)
+                data = buffer.read(stream)
+            finally:
+                buffer.close()
+        deliver(self.variant.plan, data)
+
+    def simulator_params(self, values: Sequence[float], messages: int = 0) -> list[int | TensorMap]:
+        """The parameters in PTX order, as `tesela.simulator.launch` wants them. `messages`: the address of the buffer of messages."""
         plan = self.variant.plan
         index = {arg.name: position for position, arg in enumerate(plan.args)}
         result: list[int | TensorMap] = []
@@ -372,6 +400,8 @@ class Call:
                 bits = bytearray(8)
                 pack_scalar(bits, 0, plan.args[position].dtype, values[position])
                 result.append(int.from_bytes(bits, "little"))
+            elif param.kind == "messages":
+                result.append(messages)
             elif param.kind == "tensormap":
                 result.append(next(makers)[2](int(values[position])))
             else:
@@ -497,18 +527,21 @@ def simulate(call: Call, values: Sequence[float], memory: Any) -> RunResult:
     from ..simulator import launch
 
     plan = call.variant.plan
+    said = new_buffer() if plan.messages else None
     result = launch(
         call.variant.program(),
         plan.name,
         call.grid,
         (plan.threads, 1, 1),
-        call.simulator_params(values),
+        call.simulator_params(values, memory.map_array(said, "messages") if said is not None else 0),
         memory,
         shared_bytes=plan.shared_bytes,
         cluster=plan.cluster,
     )
     for observer in tuple(OBSERVERS):
         observer.simulated(call, result)
+    if said is not None:
+        deliver(plan, said)
     return result
 
 
