@@ -1,7 +1,8 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
     tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
-          --persist-grid, stage-stores, specialize-warps, pipeline-loops, alloc-shared-->  scheduled
+          --persist-grid, stage-stores, specialize-warps, pipeline-loops, join-channels,
+          alloc-shared-->  scheduled
           --tile-to-ptx-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
 `compile_kernel` runs it on a copy of a module. `STAGES` is what tools and tests iterate over: a name for each level that can be printed, and
@@ -29,7 +30,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "tile": (),
     "async": ("plan-dataflow",),
     "layout": ("infer-layouts",),
-    "schedule": ("persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "alloc-shared"),
+    "schedule": ("persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "join-channels", "alloc-shared"),
     "ptx-ir": ("tile-to-ptx", "assign-registers"),
 }
 
@@ -43,6 +44,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("persist-grid", "specialize-warps", "every role walks the grid, and one may be at the next point before the other"),
     ("specialize-warps", "pipeline-loops", "a role that loads is ahead by itself, and what stays is scheduled without it"),
     ("infer-layouts", "pipeline-loops", "how far ahead a buffer can be filled depends on how it is copied and on how large it is"),
+    ("pipeline-loops", "join-channels", "pipelining moves what stands together, and asks for channels one by one"),
+    ("join-channels", "alloc-shared", "a group of channels has one set of mbarriers, and its slots lie side by side"),
     ("pipeline-loops", "alloc-shared", "a channel's place in shared memory depends on its depth"),
     ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),
     ("alloc-shared", "tile-to-ptx", "addresses are constants in the code"),

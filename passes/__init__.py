@@ -41,6 +41,9 @@ PASSES: dict[str, PassEntry] = {
     "pipeline-loops": PassEntry(
         "tesela.passes.pipeline_loops:PipelineLoops", "fill channels some trips ahead; keep dots in flight between trips"
     ),
+    "join-channels": PassEntry(
+        "tesela.passes.join_channels:JoinChannels", "let channels that are filled, taken and given back together share mbarriers"
+    ),
     "alloc-shared": PassEntry("tesela.passes.alloc_shared:AllocShared", "place channels and mbarriers in shared memory"),
     "canonicalize": PassEntry("tesela.passes.canonicalize:Canonicalize", "fold constants and simplify operations"),
     "cse": PassEntry("tesela.passes.cse:EliminateCommonSubexpressions", "merge equal operations without effects"),
