@@ -58,6 +58,7 @@ from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
+from .tile_parts import SumPartsOp
 from .tile_types import (
     ELEMENT_TYPES,
     DimExprAttr,
@@ -100,6 +101,7 @@ __all__ = [
     "ReturnOp",
     "SelectOp",
     "StoreOp",
+    "SumPartsOp",
     "TargetAttr",
     "Tile",
     "TransposeOp",
@@ -627,6 +629,7 @@ Tile = Dialect(
         GridExtentOp,
         LoadOp,
         StoreOp,
+        SumPartsOp,
         DotOp,
         ReduceOp,
         TransposeOp,

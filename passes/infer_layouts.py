@@ -33,6 +33,7 @@ from ..dialects.layout import TVLayout
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr, with_layout
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
+from ..dialects.tile_parts import SumPartsOp
 from . import dot_rules
 from .access import argument_align, vector_access
 from .base import Pass, PassContext
@@ -224,6 +225,9 @@ class _Inference:
                 self._unite(op.acc, op.res)
             case async_copy.AwaitOp() | async_copy.ReadyOp():
                 self._unite(op.operands[0], op.results[0])
+            case SumPartsOp():
+                for part, total in zip(op.tiles, op.sums):
+                    self._unite(part, total)
             case tile.ReduceOp():
                 axis = op.axis.value.data
                 if isinstance(op.res.type, TensorType):

@@ -15,3 +15,28 @@ COPY_BYTES_PER_CLOCK = 106
 DOT_MACS_PER_CLOCK = {"wgmma": 2048, "mma": 1024}
 """Multiplications of 16-bit operands: m64n256k16 in 128 clocks. Of `mma.sync` what an A100 does (its data sheet: 312 TFLOP/s on 108
 multiprocessors at 1.41 GHz)."""
+
+DOT_SHARED_BYTES_PER_CLOCK = 128
+"""What the tensor cores of a multiprocessor read from shared memory (CUDA C++ Programming Guide, "Shared Memory": 32 banks of 4 bytes): an m64nNk16 of
+`wgmma` reads 64×16 and N×16 elements, so that a narrow one takes longer than its multiplications."""
+
+L2_BYTES_PER_CLOCK = 52
+"""What each multiprocessor gets from L2 when all of them stream (estimate: 128×256 tiles read 38 at 778 TFLOP/s, and are not limited by it)."""
+
+STORE_BYTES_PER_CLOCK = 32
+"""What one multiprocessor writes (estimate)."""
+
+MEMORY_BYTES_PER_CLOCK = 2150
+"""What the device's memory moves for all: 4265 GB/s of a device copy."""
+
+ARITHMETIC_LANES = 128
+"""Elements that a multiprocessor's units for f32 take in a clock (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
+
+FUNCTION_LANES = 16
+"""The same of exponentials, reciprocals, square roots."""
+
+BLOCK_START_CLOCKS = 1000
+"""From the end of one block to the first copy of the next one (estimate)."""
+
+ARRIVAL_CLOCKS = 2000
+"""A fence, an atomic operation in L2 and two barriers of the block (estimate from L2's latency)."""

@@ -364,15 +364,16 @@ class Kernel:
         call = shapes.calls.get(overlaps)
         if call is None:
             self.contract.check_noalias(overlaps)
+            multiprocessors = launch.SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
             variant = self._variant(facts_of(self.contract, views, shapes.dims, overlaps), target)
             variant.check_dims(shapes.dims)
-            grid = shapes.grid
+            grid = shapes.grid if variant.plan.grid == self.contract.grid else replace(self.contract, grid=variant.plan.grid).blocks(shapes.dims)
+            points = prod(grid)
             if variant.plan.persistent:
-                if prod(grid) > MAX_POINTS:
-                    raise self.contract.error(f"the grid has {prod(grid)} points, but this variant takes at most {MAX_POINTS}")
-                many = launch.SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
-                grid = variant.plan.physical_grid(grid, many)
-            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims))
+                if points > MAX_POINTS:
+                    raise self.contract.error(f"the grid has {points} points, but this variant takes at most {MAX_POINTS}")
+                grid = variant.plan.physical_grid(grid, multiprocessors)
+            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims), points)
         return call
 
     def _variant(self, facts: Facts, target: Target) -> Variant:

@@ -31,6 +31,7 @@ from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, 
 from .cache import digest, get_cache
 from .entries import code_entry, read_code
 from .specialize import ALIGNMENT, Facts
+from .workspace import FRESH, lend
 
 if TYPE_CHECKING:
     from ..dialects.ptx_program import Program
@@ -211,8 +212,11 @@ class Call:
         grid: tuple[int, int, int],
         flops: int | None = None,
         nbytes: int | None = None,
+        points: int = 0,
     ):
         self.variant = variant
+        self.points = points
+        """Of the logical grid, each of which has its share of the launch's workspace."""
         self.grid = grid
         self.dims = dict(dims)
         self.flops = flops
@@ -221,7 +225,7 @@ class Call:
         self._lock = threading.Lock()
         self._launcher: driver.Launcher | None = None
         plan = variant.plan
-        index = {arg.name: position for position, arg in enumerate(plan.args)}
+        index = _positions(plan)
         # In the buffer tensor maps stand first, which want to be aligned to 64 bytes, then addresses, which are written at one go.
         order = sorted(range(len(plan.params)), key=lambda i: _BUFFER_ORDER.get(plan.params[i].kind, 2))
         offsets = [0] * len(order)
@@ -242,7 +246,9 @@ class Call:
         for i in order:
             param, offset = plan.params[i], offsets[i]
             position = index.get(param.arg, -1)
-            if param.kind == "pointer":
+            if param.kind in _LENT:
+                self._addressed.append(index[param.kind])
+            elif param.kind == "pointer":
                 self._addressed.append(position)
             elif param.kind == "scalar":
                 self._scalars.append((offset, position, plan.args[position].dtype))
@@ -256,8 +262,15 @@ class Call:
         self._pack_addresses = struct.Struct(f"<{len(self._addressed)}Q").pack_into
         self._addresses_at = len(self._maps) * driver.TENSOR_MAP_BYTES
 
+    @property
+    def workspace_bytes(self) -> int:
+        """Of the whole launch."""
+        return self.variant.plan.workspace_bytes * self.points
+
     def status(self, function: Any, values: Sequence[float], stream: int) -> Any:
         """Launch on the current context's GPU; the CUresult, which is 0 for success."""
+        if self.variant.plan.workspace_bytes:
+            values = [*values, *lend(stream, self.workspace_bytes, self.points)]
         with self._lock:
             buffer = self._bytes
             self._pack_addresses(buffer, self._addresses_at, *[values[position] for position in self._addressed])
@@ -302,12 +315,14 @@ class Call:
     def simulator_params(self, values: Sequence[float]) -> list[int | TensorMap]:
         """The parameters in PTX order, as `tesela.simulator.launch` wants them."""
         plan = self.variant.plan
-        index = {arg.name: position for position, arg in enumerate(plan.args)}
+        index = _positions(plan)
         result: list[int | TensorMap] = []
         makers = iter(self._maps)
         for i, param in enumerate(plan.params):
             position = index.get(param.arg, -1)
-            if param.kind == "pointer":
+            if param.kind in _LENT:
+                result.append(int(values[index[param.kind]]))
+            elif param.kind == "pointer":
                 result.append(int(values[position]))
             elif param.kind == "scalar":
                 bits = bytearray(8)
@@ -320,7 +335,16 @@ class Call:
         return result
 
 
-_BUFFER_ORDER = {"tensormap": 0, "pointer": 1}
+_LENT = ("workspace", "counters")
+"""Parameters whose addresses follow those of the arguments in a launch's values, in this order (workspace.py)."""
+_BUFFER_ORDER = {"tensormap": 0, "pointer": 1, "workspace": 1, "counters": 1}
+
+
+def _positions(plan: LaunchPlan) -> dict[str, int]:
+    """Where what a parameter passes stands in a launch's values."""
+    return {name: position for position, name in enumerate([*(arg.name for arg in plan.args), *_LENT])}
+
+
 
 
 def stride_of(seen: ArrayView | None, arg: ArrayArg | ScalarArg, axis: int) -> int:
@@ -438,6 +462,9 @@ def simulate(call: Call, values: Sequence[float], memory: Any) -> RunResult:
     from ..simulator import launch
 
     plan = call.variant.plan
+    if plan.workspace_bytes:
+        fresh = np.full(call.workspace_bytes, FRESH, np.uint8)
+        values = [*values, memory.map_array(fresh, "workspace"), memory.map_array(np.zeros(call.points, np.uint32), "counters")]
     result = launch(
         call.variant.program(),
         plan.name,
