@@ -23,7 +23,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from .tile_types import int_attr
 
-MOST_PARTS = 64
+MOST_PARTS = 16
 
 
 @irdl_op_definition

@@ -10,14 +10,14 @@ from __future__ import annotations
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
-from xdsl.dialects import arith, math, scf
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr, TensorType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.async_roles import RolesOp
 from ..dialects.dim_expr import DimExpr
-from ..dialects.layout_attrs import TVLayoutAttr
+from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
 from ..passes import dot_rules, get_pass
@@ -28,9 +28,10 @@ from ..passes.machine_costs import (
     ARITHMETIC_LANES,
     COPY_LATENCY,
     DOT_MACS_PER_CLOCK,
-    DOT_SHARED_BYTES_PER_CLOCK,
     FUNCTION_LANES,
+    SHARED_BYTES_PER_CLOCK,
 )
+from ..passes.split_reduction import find_loop
 from ..passes.stages import USUAL_TRIPS
 from ..passes.work import SplitLoop, Term, Work
 from .pipeline import STAGES, lower_to
@@ -71,18 +72,12 @@ def count_work(module: ModuleOp, target: Target) -> Work:
     filled = {op.channel: op for op in puts}
     ahead = sum(ring_bytes(op, 1) * max(1, op.depth.value.data - 1) for op in channels if op.res in filled)
     latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
-    terms = tuple(Term(trips, *map(_rounded, found)) for trips, found in counter.terms.items())
+    terms = tuple(Term(trips, *map(ceil, found)) for trips, found in counter.terms.items() if any(found))
     in_flight = ahead + (0 if ahead else counter.loaded)
     return Work(grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, split)
 
 
-def _rounded(value: float) -> int:
-    return ceil(value)
-
-
 def _split_loop(module: ModuleOp) -> SplitLoop | None:
-    from ..passes.split_reduction import find_loop
-
     kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     loop = find_loop(kernel).loop
     if loop is None:
@@ -136,18 +131,22 @@ def dot_clocks(op: tile.DotOp | async_copy.DotOp) -> float:
     each = 0.0
     for n in choice.pieces:
         multiply = dot_rules.WGMMA_ROWS * n * dot_rules.K_STEP / DOT_MACS_PER_CLOCK["wgmma"]
-        read = (dot_rules.WGMMA_ROWS + n) * dot_rules.K_STEP * dot_rules.OPERAND_BYTES / DOT_SHARED_BYTES_PER_CLOCK
+        read = (dot_rules.WGMMA_ROWS + n) * dot_rules.K_STEP * dot_rules.OPERAND_BYTES / SHARED_BYTES_PER_CLOCK
         each += max(multiply, read)
     return prod(choice.groups) * choice.slabs * (choice.extents[2] // dot_rules.K_STEP) * each
 
 
 def _arithmetic(op: Operation) -> float:
-    """Clocks of a multiprocessor for an operation on tiles, in registers."""
+    """Clocks of a multiprocessor for an operation on tiles that is done in registers, or by way of shared memory."""
     tiles = [value for value in (*op.results, *op.operands) if isinstance(value.type, TensorType)]
-    if not tiles or isinstance(op, tile.FullOp | tile.BroadcastOp | tile.ExpandOp | tile.ReshapeOp):
+    if not tiles:
+        return 0.0
+    if isinstance(op, ConvertOp):
+        return 2 * _bytes(op.result) / SHARED_BYTES_PER_CLOCK
+    if not isinstance(op, tile.ReduceOp | tile.CastOp | tile.SelectOp | tile.CmpOp) and not op.name.startswith(("arith.", "math.")):
         return 0.0
     elements = max(prod(shape_of(value.type)) for value in tiles)
-    heavy = isinstance(op, arith.DivfOp) or op.name.startswith(f"{math.Math.name}.")
+    heavy = isinstance(op, arith.DivfOp) or op.name.startswith("math.")
     return elements / (FUNCTION_LANES if heavy else ARITHMETIC_LANES)
 
 

@@ -16,8 +16,8 @@ DOT_MACS_PER_CLOCK = {"wgmma": 2048, "mma": 1024}
 """Multiplications of 16-bit operands: m64n256k16 in 128 clocks. Of `mma.sync` what an A100 does (its data sheet: 312 TFLOP/s on 108
 multiprocessors at 1.41 GHz)."""
 
-DOT_SHARED_BYTES_PER_CLOCK = 128
-"""What the tensor cores of a multiprocessor read from shared memory (CUDA C++ Programming Guide, "Shared Memory": 32 banks of 4 bytes): an m64nNk16 of
+SHARED_BYTES_PER_CLOCK = 128
+"""What a multiprocessor reads from shared memory (CUDA C++ Programming Guide, "Shared Memory": 32 banks of 4 bytes): an m64nNk16 of
 `wgmma` reads 64×16 and N×16 elements, so that a narrow one takes longer than its multiplications."""
 
 L2_BYTES_PER_CLOCK = 52

@@ -86,7 +86,7 @@ def find_loop(kernel: tile.KernelOp) -> Found:
     """The first loop of a tile-level kernel that can be split."""
     if tile.walks_its_grid(kernel):
         return Found(None, "it walks its grid itself")
-    why_not = "it has no loop that carries tiles"
+    why_not = ""
     for op in kernel.body.block.ops:
         if isinstance(op, scf.ForOp) and op.results:
             reason = _why_not(op)
@@ -94,8 +94,8 @@ def find_loop(kernel: tile.KernelOp) -> Found:
                 return Found(op)
             why_not = reason
         if _has_effects(op):
-            return Found(None, "before such a loop it stores, or plans its own copies")
-    return Found(None, why_not)
+            return Found(None, why_not or "before such a loop it stores, or plans its own copies")
+    return Found(None, why_not or "it has no loop that carries tiles")
 
 
 EFFECTS = (tile.StoreOp, async_copy.StoreOp, async_copy.PutOp, async_copy.WriteOp, async_copy.ChannelOp, RolesOp)

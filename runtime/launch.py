@@ -31,6 +31,7 @@ from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, 
 from .cache import digest, get_cache
 from .entries import code_entry, read_code
 from .specialize import ALIGNMENT, Facts
+from .variants import Choice
 from .workspace import FRESH, lend
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Variant:
     strict: bool = False
     parsed: Program | None = None
     """The PTX text as data, where it is at hand."""
+    choice: Choice = Choice()
+    """Which of the kernel's programs it was made of."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _assembled: dict[str, Assembled] = field(default_factory=dict)
     _functions: dict[int, Any] = field(default_factory=dict)

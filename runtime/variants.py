@@ -1,0 +1,214 @@
+"""Which program a call takes, where several compute the same: the one that the cost model says is fastest for the extents of its arrays.
+
+A kernel comes as one program or several, which differ in what its author left open (`@tesela.kernel(variants=…)`: extents of tiles, warps, stages); and each
+such program whose loop only adds up comes in versions in which several blocks share a point of the grid (`split`). Each is counted once (`passes/work.py`), from its
+lowered IR; for the extents of a call the counts say how long it would take. That costs some tens of microseconds, and is done once for each combination of
+shapes: the choice is remembered with the prepared call. Only what is chosen is compiled.
+
+    gemm on 132 multiprocessors, M = 128, N = 7168, K = 2048
+      variant          split   points  rounds      µs  bound by
+      BM=128 BN=256        1       28       1   21.20  compute
+    * BM=64 BN=128         1      112       1    9.12  copies
+      …
+
+The order of the programs is an order of preference: a later one is taken only if it is faster by more than TOLERANCE, and a split one by more than
+SPLIT_TOLERANCE, since its sums depend on how many parts there are: `pins={"split": 1}`, or "split" among what a variant states, rules that out. A kernel whose author left
+nothing open is taken as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..dialects.diagnostics import TeselaError
+from ..dialects.dim_expr import DimExpr
+from ..dialects.target import Target
+from .specialize import Facts
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from ..passes.work import Estimate, Work
+    from .launch import Variant
+
+PARTS = (2, 3, 4, 6, 8, 12, 16)
+"""Numbers of parts that are tried."""
+LEAST_TRIPS = 4
+"""Trips that a part should have: with fewer, filling its buffers takes longer than what it does."""
+SMALL_GRID = 4
+"""A grid of as many points for each multiprocessor is large, and its loops are not split."""
+TOLERANCE = 1.02
+SPLIT_TOLERANCE = 1.08
+
+log = logging.getLogger("tesela")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which program, by its number, and in how many parts."""
+
+    program: int = 0
+    parts: int = 1
+
+
+class Compiler(Protocol):
+    """One program."""
+
+    @property
+    def module(self) -> ModuleOp: ...
+
+    @property
+    def can_split(self) -> bool:
+        """Whether a number of parts can be chosen: its loop only adds up, and nobody pinned it."""
+        ...
+
+    def __call__(self, facts: Facts, target: Target) -> Variant: ...
+
+    def work(self, facts: Facts, target: Target) -> Work: ...
+
+    def split(self, parts: int) -> Compiler:
+        """The same program, split."""
+        ...
+
+    def ir(self, level: str, facts: Facts, target: Target) -> str: ...
+
+    def lowered(self, level: str, facts: Facts, target: Target) -> ModuleOp: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table: a choice, what it is expected to take, or why it cannot be taken."""
+
+    choice: Choice
+    label: str
+    expected: Estimate | None
+    refused: str = ""
+
+    @property
+    def cost(self) -> float:
+        """Clocks, with what speaks against splitting."""
+        assert self.expected is not None
+        return self.expected.clocks * (SPLIT_TOLERANCE if self.choice.parts > 1 else 1.0)
+
+
+class Programs:
+    """The programs of one kernel, in order of preference: (label, function that makes its compiler), which is called when it is first needed.
+
+    `is_open`: whether its author left open what each call takes; otherwise there is one program, which is taken as it is.
+    """
+
+    def __init__(self, name: str, programs: Sequence[tuple[str, Callable[[], Compiler]]], is_open: bool):
+        assert is_open or len(programs) == 1
+        self.name, self.is_open = name, is_open
+        self.labels = [label for label, _ in programs]
+        self._make = [make for _, make in programs]
+        self._compilers: dict[Choice, Compiler] = {}
+        self._works: dict[tuple[int, Facts, str], Work | TeselaError] = {}
+
+    def compiler(self, choice: Choice) -> Compiler:
+        """The compiler of a choice."""
+        found = self._compilers.get(choice)
+        if found is None:
+            made = self._make[choice.program]() if choice.parts == 1 else self.compiler(Choice(choice.program)).split(choice.parts)
+            found = self._compilers.setdefault(choice, made)
+        return found
+
+    @property
+    def module(self) -> ModuleOp:
+        return self.compiler(Choice()).module
+
+    def __call__(self, facts: Facts, target: Target, choice: Choice = Choice()) -> Variant:  # noqa: B008 - it is immutable
+        variant = self.compiler(choice)(facts, target)
+        variant.choice = choice
+        return variant
+
+    def ir(self, level: str, facts: Facts, target: Target, choice: Choice = Choice()) -> str:  # noqa: B008
+        return self.compiler(choice).ir(level, facts, target)
+
+    def lowered(self, level: str, facts: Facts, target: Target, choice: Choice = Choice()) -> ModuleOp:  # noqa: B008
+        return self.compiler(choice).lowered(level, facts, target)
+
+    # ---- choosing -----------------------------------------------------------------------------------------------
+
+    def choose(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> Choice:
+        """The choice for these extents. `nbytes`: of the arguments.
+
+        Raises what the first program raises if all are refused.
+        """
+        if not self.is_open:
+            return Choice()
+        rows = self.rows(facts, target, dims, multiprocessors, nbytes)
+        able = [row for row in rows if row.expected is not None]
+        if not able:
+            self.compiler(Choice())(facts, target)  # raises
+            return Choice()
+        limit = TOLERANCE * min(row.cost for row in able)
+        chosen = next(row for row in able if row.cost <= limit)
+        if len(able) > 1:
+            log.debug("%s: %s for %s", self.name, chosen.label, dims)
+        return chosen.choice
+
+    def rows(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> list[Row]:
+        """All that there is to choose from."""
+        return list(self._rows(facts, target, dims, multiprocessors, nbytes))
+
+    def _rows(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> Iterator[Row]:
+        from ..passes.work import estimate
+
+        for program, label in enumerate(self.labels):
+            work = self._work(program, facts, target)
+            if isinstance(work, TeselaError):
+                yield Row(Choice(program), label, None, work.diagnostics[0].message.split("\n")[0])
+                continue
+            whole = estimate(work, dims, multiprocessors, nbytes)
+            yield Row(Choice(program), label, whole)
+            if work.split is None or not self.compiler(Choice(program)).can_split or whole.points >= SMALL_GRID * multiprocessors:
+                continue
+            trips = DimExpr.parse(work.split.trips).evaluate(dims)
+            for parts in PARTS:
+                if trips < LEAST_TRIPS * parts or whole.points * parts > SMALL_GRID * multiprocessors:
+                    break
+                yield Row(Choice(program, parts), label, estimate(work, dims, multiprocessors, nbytes, parts))
+
+    def _work(self, program: int, facts: Facts, target: Target) -> Work | TeselaError:
+        """The counts of a program, or why it is refused. Divisors of dimensions decide on bounds checks alone, and are left out: so there are few different facts."""
+        facts = replace(facts, divisors=())
+        key = (program, facts, target.name)
+        found = self._works.get(key)
+        if found is None:
+            try:
+                found = self.compiler(Choice(program)).work(facts, target)
+            except TeselaError as error:
+                log.info("%s, %s: refused: %s", self.name, self.labels[program], error.diagnostics[0].message)
+                found = error
+            self._works[key] = found
+        return found
+
+    def table(self, rows: Sequence[Row], chosen: Choice, dims: Mapping[str, int], multiprocessors: int) -> str:
+        """The rows as text, in their order; of splits only those that are no worse than half as fast as the best."""
+        extents = ", ".join(f"{name} = {value}" for name, value in dims.items())
+        width = max(len("variant"), *(len(row.label) for row in rows))
+        lines = [
+            f"{self.name} on {multiprocessors} multiprocessors{', ' if extents else ''}{extents}",
+            f"  {'variant':{width}} {'split':>6} {'points':>8} {'rounds':>7} {'µs':>9}  bound by",
+        ]
+        best = min((row.cost for row in rows if row.expected is not None), default=0.0)
+        for row in rows:
+            mark = "*" if row.choice == chosen else " "
+            if row.expected is None:
+                lines.append(f"{mark} {row.label:{width}} refused: {row.refused}")
+            elif row.choice.parts == 1 or row.choice == chosen or row.cost <= 2 * best:
+                e = row.expected
+                lines.append(f"{mark} {row.label:{width}} {row.choice.parts:>6} {e.points:>8} {e.rounds:>7} {e.microseconds:>9.2f}  {e.bound}")
+        return "\n".join(lines) + "\n"
+
+
+def configurations(space: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The configurations of a space: all combinations of the values of each name, or those that are listed."""
+    if isinstance(space, Mapping):
+        return [dict(zip(space, combination)) for combination in itertools.product(*space.values())]
+    return [dict(config) for config in space]
