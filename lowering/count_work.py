@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import IntegerAttr, TensorType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from ..dialects import async_copy, tile
+from ..dialects.array_effects import may_write
 from ..dialects.async_roles import RolesOp
 from ..dialects.dim_expr import DimExpr
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
@@ -24,12 +25,11 @@ from ..passes import dot_rules, get_pass
 from ..passes.access import memory_bytes
 from ..passes.alloc_shared import ring_bytes, scratch_bound
 from ..passes.base import PassContext
+from ..passes.layout_costs import SHARED_BYTES_PER_CLOCK, SLOTS, wgmma_clocks
 from ..passes.machine_costs import (
-    ARITHMETIC_LANES,
     COPY_LATENCY,
     DOT_MACS_PER_CLOCK,
-    FUNCTION_LANES,
-    SHARED_BYTES_PER_CLOCK,
+    LANES_PER_CLOCK,
 )
 from ..passes.split_reduction import find_loop
 from ..passes.stages import USUAL_TRIPS
@@ -108,12 +108,12 @@ class _Counter:
                 for region in op.regions:
                     if region.blocks:
                         self.block(region.block, loops)
-            elif isinstance(op, tile.LoadOp):
+            elif isinstance(op, tile.LoadOp | tile.LoadIndexedOp):
                 loaded += _bytes(op.res)
                 here[1] += _bytes(op.res)
             elif isinstance(op, async_copy.PutOp):
                 here[1] += _bytes(op.channel)
-            elif isinstance(op, tile.StoreOp | async_copy.StoreOp):
+            elif may_write(op):
                 here[2] += _bytes(op.value)
             elif isinstance(op, tile.DotOp | async_copy.DotOp):
                 here[0] += dot_clocks(op)
@@ -130,9 +130,7 @@ def dot_clocks(op: tile.DotOp | async_copy.DotOp) -> float:
     choice = dot_rules.wgmma_choice(shape, dot_rules.block_warps(op), False)
     each = 0.0
     for n in choice.pieces:
-        multiply = dot_rules.WGMMA_ROWS * n * dot_rules.K_STEP / DOT_MACS_PER_CLOCK["wgmma"]
-        read = (dot_rules.WGMMA_ROWS + n) * dot_rules.K_STEP * dot_rules.OPERAND_BYTES / SHARED_BYTES_PER_CLOCK
-        each += max(multiply, read)
+        each += max(wgmma_clocks(dot_rules.WGMMA_ROWS, n, True, dot_rules.OPERAND_BYTES, dot_rules.K_STEP)) / SLOTS
     return prod(choice.groups) * choice.slabs * (choice.extents[2] // dot_rules.K_STEP) * each
 
 
@@ -147,7 +145,7 @@ def _arithmetic(op: Operation) -> float:
         return 0.0
     elements = max(prod(shape_of(value.type)) for value in tiles)
     heavy = isinstance(op, arith.DivfOp) or op.name.startswith("math.")
-    return elements / (FUNCTION_LANES if heavy else ARITHMETIC_LANES)
+    return elements / (LANES_PER_CLOCK["sfu" if heavy else "alu"])
 
 
 def _bytes(value: SSAValue) -> int:

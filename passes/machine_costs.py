@@ -16,9 +16,22 @@ DOT_MACS_PER_CLOCK = {"wgmma": 2048, "mma": 1024}
 """Multiplications of 16-bit operands: m64n256k16 in 128 clocks. Of `mma.sync` what an A100 does (its data sheet: 312 TFLOP/s on 108
 multiprocessors at 1.41 GHz)."""
 
-SHARED_BYTES_PER_CLOCK = 128
-"""What a multiprocessor reads from shared memory (CUDA C++ Programming Guide, "Shared Memory": 32 banks of 4 bytes): an m64nNk16 of
-`wgmma` reads 64×16 and N×16 elements, so that a narrow one takes longer than its multiplications."""
+COPY_LATENCY_L2 = {"tma": 466, "cp.async": 294}
+"""The same from L2, which holds what neighbouring blocks have loaded."""
+
+DOT_DRAIN = 55
+"""Clocks from the last multiplication of a batch of wgmma to its completion: a batch of four m64n256k16 takes 567 from issue, 512 of them at work."""
+
+LANES_PER_CLOCK = {"alu": 119, "sfu": 15.8, "convert": 57, "shuffle": 32, "shared": 8}
+"""Results of one multiprocessor in a clock, over all lanes: 32-bit arithmetic (ffma), special functions (ex2), conversions to 16 bits (of two
+elements at once), shuffles, and 16-byte accesses to shared memory (128 bytes)."""
+
+BARRIER_CLOCKS = 45
+"""A wait on an mbarrier whose phase is complete already; a `bar.sync` of 256 threads takes 29."""
+
+L2_SHARED_BYTES = 34 * 2**20
+"""What blocks that run at the same time may share, in all, to find it in L2 mostly: of 50 to 60 MB, beside what streams through (measured with attention:
+groups of heads whose keys and values are about as large are best)."""
 
 L2_BYTES_PER_CLOCK = 52
 """What each multiprocessor gets from L2 when all of them stream (estimate: 128×256 tiles read 38 at 778 TFLOP/s, and are not limited by it)."""
@@ -28,12 +41,6 @@ STORE_BYTES_PER_CLOCK = 32
 
 MEMORY_BYTES_PER_CLOCK = 2150
 """What the device's memory moves for all: 4265 GB/s of a device copy."""
-
-ARITHMETIC_LANES = 128
-"""Elements that a multiprocessor's units for f32 take in a clock (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
-
-FUNCTION_LANES = 16
-"""The same of exponentials, reciprocals, square roots."""
 
 BLOCK_START_CLOCKS = 1000
 """From the end of one block to the first copy of the next one (estimate)."""

@@ -40,6 +40,7 @@ from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IndexType, IntegerAttr, 
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from ..dialects import async_copy, tile
+from ..dialects.array_effects import may_write
 from ..dialects.async_roles import RolesOp
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
@@ -98,12 +99,12 @@ def find_loop(kernel: tile.KernelOp) -> Found:
     return Found(None, why_not or "it has no loop that carries tiles")
 
 
-EFFECTS = (tile.StoreOp, async_copy.StoreOp, async_copy.PutOp, async_copy.WriteOp, async_copy.ChannelOp, RolesOp)
+PLANNED = (async_copy.PutOp, async_copy.WriteOp, async_copy.ChannelOp, RolesOp)
 
 
 def _has_effects(op: Operation) -> bool:
     """Whether an operation does what may be done only once. (A release or a get is where a put is.)"""
-    return any(isinstance(inner, EFFECTS) for inner in op.walk())
+    return any(isinstance(inner, PLANNED) or may_write(inner) for inner in op.walk())
 
 
 def _why_not(loop: scf.ForOp) -> str | None:

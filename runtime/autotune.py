@@ -262,7 +262,7 @@ def _timed(
             trials.append(Trial(label, note="not tried: the time was up"))
         else:
             call, function = loaded
-            system = System(label, lambda stream, call=call, function=function: call.on_gpu(function, values, stream))
+            system = System(label, call.bound(function, values))
             single = timer.prepare(system, 1, False)
             single()
             trials.append(Trial(label, single(), note="launched once"))

@@ -7,8 +7,10 @@ and place:
 2. the contract's checks, which give the symbolic dimensions (`contract.py`);
 3. the facts that a variant may assume (`specialize.py`), which of several programs is fastest (`variants.py`), and the variant, compiled at its
    first use;
-4. the grid, and parameters packed but for addresses and scalars (`launch.Call`);
+4. the grid, and all parameters but addresses and scalars (`launch.Call`);
 5. the launch, on the GPU that holds the arrays, on a GPU by way of copies, or in the simulator.
+
+Later calls like an earlier one take a launcher that was generated for them (`shortcuts.py`, `launchers.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import ArrayArg, LaunchPlan
 from ..dialects.target import Target, get_target
 from . import driver, launch
@@ -29,7 +31,7 @@ from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, v
 from .assemble import Resources
 from .contract import Contract, overlapping
 from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate, traffic
-from .shortcuts import MISSED, Shortcuts
+from .shortcuts import Launch, Shortcuts
 from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
 from .variants import Choice, Programs
 
@@ -117,6 +119,8 @@ class Kernel:
         self._outputs = [i for i, arg in arrays.items() if arg.access == "w"]
         self._align_mask = max([ALIGNMENT, *contract.align.values()]) - 1
         self._shortcuts = Shortcuts(contract, self._align_mask)
+        self.run: Launch = self.call
+        """What a call calls: `call`, or the latest launcher."""
 
     @property
     def name(self) -> str:
@@ -130,7 +134,7 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<Kernel {self.contract.signature}>"
 
-    def __call__(self, *args: Any, device: str | None = None, stream: Any = None, **kwargs: Any) -> Any:
+    def call(self, *args: Any, device: str | None = None, stream: Any = None, **kwargs: Any) -> Any:
         """Launch on arrays and scalars; returns the outputs that were left out (one, or a tuple in order; None if there were none).
 
         `device`: 'auto' (the GPU that holds the arrays; for host arrays a GPU if there is one, else the simulator), 'cuda' or
@@ -138,14 +142,58 @@ class Kernel:
         one that the arrays' library works on. On a GPU the call returns once the launch is queued, but for host arrays, which
         it waits for. Raises TeselaError for every wrong argument, before anything is launched.
         """
-        plain = device is None and stream is None and not kwargs
-        if plain and (done := self._shortcuts.run(args)) is not MISSED:
-            return done
-        arrived = self.arrive(args, kwargs, device)
-        call = self.launch(arrived, stream)
-        if call is not None and plain and arrived.place != SIMULATOR and not arrived.overlaps and not is_host(arrived.views):
-            self._shortcuts.add(args, arrived.values, arrived.views, call, call.variant.function(driver.device(arrived.place)))
+        return self.other(None, args, kwargs, device, stream)
+
+    if TYPE_CHECKING:
+        __call__ = call
+    else:
+        __call__ = property(attrgetter("run"), doc=call.__doc__)
+        """`kernel(…)` calls `kernel.run`, the latest launcher, with nothing in between: that would cost as much as a launcher's checks do."""
+
+    def other(self, asking: Launch | None, args: tuple[Any, ...], named: dict[str, Any], device: str | None, stream: Any) -> Any:
+        """A call that is none for the launcher `asking`: by another launcher, or the long way."""
+        while args and args[-1] is None:  # left out; a launcher does not tell how
+            args = args[:-1]
+        given = args if not named else self._by_position(args, named)
+        if device is None and given is not None:
+            launcher = self._shortcuts.find(given)
+            if launcher is not None and (launcher is not asking or named):  # which minds names, whatever the arrays
+                self.run = launcher
+                return launcher(*given, stream=stream)
+        arrived = self.arrive(args, named, device)
+        call = self.launch(arrived, None if stream is None else self.handle(stream))
+        if call is not None and given is not None and arrived.place != SIMULATOR and not is_host(arrived.views):
+            function = call.variant.function(driver.device(arrived.place))
+            self.run = self._shortcuts.add(given, arrived.values, arrived.views, call, function, self) or self.run
         return arrived.outputs()
+
+    def failed(self, status: int, args: tuple[Any, ...], stream: int) -> Any:
+        """A launch that the driver refused: once more the long way if another context was current, which that sets right. Raises TeselaError
+        for everything else."""
+        if status not in driver.CONTEXT_ERRORS:
+            raise driver.launch_failure(status)
+        arrived = self.arrive(args, {})
+        self.launch(arrived, stream)
+        return arrived.outputs()
+
+    def handle(self, stream: Any) -> int:
+        """The handle of a stream: an integer, or an object of torch, CuPy or CUDA Python. Raises TeselaError for anything else."""
+        if isinstance(stream, int):
+            return stream
+        for attribute in ("cuda_stream", "ptr"):
+            if (handle := getattr(stream, attribute, None)) is not None:
+                return int(handle)
+        if hasattr(stream, "__cuda_stream__"):
+            return int(stream.__cuda_stream__()[1])
+        raise self.contract.error(f"stream is a {type(stream).__name__}, but an integer or a stream of torch or CuPy is required")
+
+    def _by_position(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any] | None:
+        """Arguments by position and by name, up to the last that is given; None where the contract will have something to say."""
+        index = self.contract.index
+        last = max(index.get(name, -1) for name in named)
+        if len(args) > len(index) or any(index.get(name, -1) < len(args) for name in named):
+            return None
+        return [*args, *[named.get(arg.name) for arg in self.contract.args[len(args) : last + 1]]]
 
     def arrive(self, args: Sequence[Any], kwargs: Mapping[str, Any], device: str | None = None) -> Arrival:
         """Look at the arguments of a call, check them, and allocate outputs that were left out."""
@@ -169,7 +217,7 @@ class Kernel:
         overlaps = overlapping(contract, [seen.span() if seen is not None else None for seen in views])
         return Arrival(values, views, place, left_out, overlaps)
 
-    def launch(self, arrived: Arrival, stream: Any = None) -> Call | None:
+    def launch(self, arrived: Arrival, stream: int | None = None) -> Call | None:
         """Launch a call; None, and outputs that were left out are cleared, for a grid of no blocks."""
         if arrived.place == SIMULATOR:
             call = self._simulate(arrived)
@@ -292,7 +340,8 @@ class Kernel:
         printer = self._compiler.compiler(choice) if isinstance(self._compiler, Programs) else self._compiler
         wanted = self._target(target)
         table = "" if self._latest_table is None else self._latest_table() + "\n"
-        return table + explain(printer.lowered("schedule", facts, wanted), self._variant(facts, wanted, choice))
+        scheduled, planned = (printer.lowered(level, facts, wanted) for level in ("schedule", "async"))
+        return table + explain(scheduled, self._variant(facts, wanted, choice), planned)
 
     def _of_latest(self, facts: Facts | None) -> tuple[Facts, Choice]:
         """The facts and the choice of the latest launch's variant, or of the usual one; or `facts` and the first choice."""
@@ -306,6 +355,11 @@ class Kernel:
         from .torch_op import register
 
         return register(self, name)
+
+    @property
+    def launcher_source(self) -> str:
+        """The text of the function that launches calls like the latest one that was new (`launchers.py`); '' where there was none on a GPU."""
+        return self._shortcuts.source
 
     @property
     def last(self) -> Variant:
@@ -448,7 +502,7 @@ class Kernel:
             simulate(call, placed(arrived.values, addresses), memory)
         return call
 
-    def _on_gpu(self, arrived: Arrival, stream: Any) -> Call | None:
+    def _on_gpu(self, arrived: Arrival, stream: int | None) -> Call | None:
         """Launch on a GPU."""
         views, values = arrived.views, arrived.values
         gpu = driver.device(arrived.place)
@@ -486,15 +540,8 @@ def placed(values: Sequence[Any], addresses: Sequence[int | None]) -> list[float
     return [value if address is None else address for value, address in zip(values, addresses)]
 
 
-def _stream(stream: Any, views: Sequence[ArrayView | None]) -> int:
+def _stream(stream: int | None, views: Sequence[ArrayView | None]) -> int:
     """The stream's handle: as given, or the one that the arrays' library works on, or the legacy default stream."""
     if stream is None:
         return next((seen.stream for seen in views if seen is not None and seen.stream is not None), 0)
-    if isinstance(stream, int):
-        return stream
-    for attribute in ("cuda_stream", "ptr"):
-        if (handle := getattr(stream, attribute, None)) is not None:
-            return int(handle)
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    raise TeselaError.at(None, f"stream is a {type(stream).__name__}, but an integer or a stream of torch or CuPy is required")
+    return stream

@@ -38,9 +38,12 @@ _workspaces: dict[driver.StreamKey, Block] = {}
 _counters: dict[driver.StreamKey, Block] = {}
 
 
-def lend(stream: int, nbytes: int, counters: int) -> tuple[int, int]:
-    """(workspace, counters) for a launch on a stream of the current context: addresses of `nbytes`, and of so many zeros of 32 bits."""
+def lend(stream: int, nbytes: int, counters: int) -> tuple[int, ...]:
+    """(workspace, counters) for a launch on a stream of the current context: addresses of `nbytes`, and of so many zeros of 32 bits. Nothing if no
+    context is current, or another one than the stream's."""
     key = driver.stream_key(stream)
+    if key is None:
+        return ()
     workspace, zeros = _workspaces.get(key), _counters.get(key)
     wanted = counters * COUNTER_BYTES
     if workspace is None or zeros is None or workspace.nbytes < nbytes or zeros.nbytes < wanted:

@@ -10,6 +10,7 @@ import types
 
 import numpy as np
 import pytest
+from fake_launcher import fake_launcher
 
 import tesela
 from tesela import TeselaError
@@ -100,14 +101,14 @@ def test_candidates_that_are_refused_drop_out(caplog):
     tuned(np.ones(10, np.float32), device="sim")
     (tuning,) = tuned.tunings
     notes = {trial.label: trial.note for trial in tuning.trials}
-    assert notes["BLOCK=64 warps=3"] == "refused: warps must be 1, 2, 4, 8, 16 or 32, found 3 : i64"
+    assert notes["BLOCK=64 warps=3"] == "refused: warps must be 1, 2, 4, 8, 12, 16 or 32, found 3 : i64"
     assert notes["BLOCK=64 warps=4"] == "the same code as BLOCK=64"
     assert "BLOCK=64 warps=3: refused: warps must be" in caplog.text
 
 
 def test_where_all_are_refused_the_first_error_stands():
     tuned = fresh(grow, {"warps": [3, 5]})
-    assert "warps must be 1, 2, 4, 8, 16 or 32, found 3" in text(lambda: tuned(np.ones(10, np.float32), device="sim"))
+    assert "warps must be 1, 2, 4, 8, 12, 16 or 32, found 3" in text(lambda: tuned(np.ones(10, np.float32), device="sim"))
 
 
 def test_wrong_calls_are_wrong_before_anything_is_tried(tried):
@@ -206,6 +207,9 @@ def test_on_a_gpu_the_close_ones_take_turns():
         def __init__(self, ptx):
             self.variant = FakeVariant(ptx)
 
+        def bound(self, function, values):
+            return lambda stream: None
+
     clock = Clock({"a": (1.0, 1.2), "b": (1.4, 1.1), "c": (1.6, 0.1), "d": (9, 9)})
     calls = [(FakeCall(label), None) for label in "abc"] + [(FakeCall("a"), None), None]
     refused = TeselaError("too large")
@@ -228,13 +232,8 @@ def fake_gpu(monkeypatch):
         state.memory[address] = storage
         return address
 
-    class Launcher:
-        def __init__(self, function, grid, *rest):
-            self.function, self.grid = function, grid
-
-        def status(self, stream):
-            state.launches.append(self.grid[0])
-            return 0
+    def launched(launcher, stream, params):
+        state.launches.append(launcher.fixed[1][0])
 
     def copy(to, source, nbytes):
         ctypes.memmove(to, source, nbytes)
@@ -249,7 +248,7 @@ def fake_gpu(monkeypatch):
     for name in ("copy_to_device", "copy_to_host", "copy_on_device"):
         monkeypatch.setattr(driver, name, copy)
     monkeypatch.setattr(driver, "synchronize", lambda stream=None: None)
-    monkeypatch.setattr(driver, "Launcher", Launcher)
+    monkeypatch.setattr(driver, "Launcher", fake_launcher(launched))
     monkeypatch.setattr(Variant, "function", lambda self, gpu: object())
     times = {"BLOCK=64": (1.0, 1.0), "BLOCK=32": (0.9, 0.5), "BLOCK=16": (5.0, 5.0)}
     monkeypatch.setattr(tuner, "GPU", lambda: LaunchingClock(times))

@@ -24,6 +24,7 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "compile": Command("tesela.tools.compile_cmd", "compile a program to one of its levels, PTX or a cubin"),
+    "explain": Command("tesela.tools.explain_cmd", "say what the compiler chose for a program, at what cost, and what came second"),
     "run": Command("tesela.tools.run_cmd", "run a program on arrays from .npy files, on a GPU or in the simulator"),
     "check": Command("tesela.tools.check_cmd", "run a program at every level of the compiler and compare"),
     "fuzz": Command("tesela.tools.fuzz_cmd", "run random programs through the compiler and compare with the interpreter"),

@@ -117,6 +117,7 @@ class Context:
         self.prologue: list[Operation] = []
         self.constants = self.prologue  # the kernel's, whatever role they are for
         self.state: dict[SSAValue, Any] = {}
+        self.bounded: dict[SSAValue, Any] = {}  # conditions that are comparisons of places: bounds.Bounded
         self.facts = Divisibility()
         self.params: dict[str, Param] = {}
         self.requirements: dict[Requirement, None] = {}
@@ -445,13 +446,13 @@ class Context:
         return self.once("warpgroup", lambda: self.shr(self.warp(), 2))
 
     def thread_digit(self, weight: int, extent: int) -> SSAValue:
-        """(tid / weight) % extent, both powers of two, b32."""
+        """(tid / weight) % extent, b32: both powers of two, but for the extent of the last digit, which needs no remainder."""
 
         def make() -> SSAValue:
             digit = self.shr(self.tid(), weight.bit_length() - 1)
             return digit if weight * extent >= self.threads else self.and_(digit, extent - 1)
 
-        if weight & (weight - 1) or extent & (extent - 1):
+        if weight & (weight - 1) or (extent & (extent - 1) and weight * extent < self.threads):
             raise self.error(None, f"a thread mode of extent {extent} at {weight} is no power of two")
         return self.once(("digit", weight, extent), make)
 
