@@ -2,6 +2,8 @@
 
     python bench/peers.py gemm --json bench/results/gemm.json
     python bench/peers.py softmax add --small
+    python bench/peers.py rows --json bench/results/rows.json
+    python bench/peers.py rows --only softmax --warps 4 8 16
 
 Needs a GPU and torch. Every system's result is compared with a float64 reference before it is timed; one that is wrong is reported as
 failed. GEMM is C = A·Bᵀ in bf16; ours writes f32 sums, cuBLAS bf16 ones (half the bytes written), so the comparison favours cuBLAS.
@@ -16,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from peers_rows import ROWS, make_case
 from rounds import GPU, Case, Results, Row, System, measure
 
 from tesela.tools.demo import example
@@ -75,10 +78,17 @@ class Torch:
     def checked(self, system: System, output: Any, expected: Any, tolerance: float) -> System:
         """The system, if its output is right; else one that says that it is not."""
         output.fill_(float("nan"))
+        return self._checked(system, lambda: output, expected, tolerance)
+
+    def checked_result(self, system: System, results: list[Any], expected: Any, tolerance: float) -> System:
+        """As `checked`, of a system that leaves its result (or a tuple, the first of which counts) in `results`."""
+        return self._checked(system, lambda: results[0][0] if isinstance(results[0], tuple) else results[0], expected, tolerance)
+
+    def _checked(self, system: System, output: Callable[[], Any], expected: Any, tolerance: float) -> System:
         try:
             system.run(0)
             self.torch.cuda.synchronize()
-            error = float(((output.double() - expected).abs().max() / expected.abs().max()).nan_to_num(float("inf")))
+            error = float(((output().double() - expected).abs().max() / expected.abs().max()).nan_to_num(float("inf")))
         except Exception as reason:  # noqa: BLE001 - whatever a contestant raises goes into the results
             problem: Exception = reason
         else:
@@ -174,6 +184,7 @@ BENCHMARKS: dict[str, tuple[Callable[..., Case], tuple[Any, ...]]] = {
     "attention": (attention, ATTENTIONS),
     "softmax": (softmax, SOFTMAXES),
     "add": (add, tuple((n,) for n in ADDS)),
+    "rows": (make_case, ROWS),
 }
 
 
@@ -192,8 +203,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("benchmarks", nargs="+", choices=list(BENCHMARKS))
     parser.add_argument("--json", type=Path, help="also write the results there (one benchmark)")
     parser.add_argument("--small", action="store_true", help="the last two cases of each only")
-    parser.add_argument("--only", default="", help="the cases whose arguments, joined by 'x', contain this: 4x16x4096x128xFalse")
+    parser.add_argument("--only", default="", help="the cases whose arguments, joined by 'x', contain this: 4x16x4096x128xFalse, softmax")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--warps", type=int, nargs="+", default=[], help="of `rows` ours also with these numbers of warps")
     arguments = parser.parse_args(argv)
     if arguments.json is not None and len(arguments.benchmarks) != 1:
         parser.error("--json takes one benchmark")
@@ -202,10 +214,11 @@ def main(argv: list[str] | None = None) -> int:
     for name in arguments.benchmarks:
         make, shapes = BENCHMARKS[name]
         results = Results(name, rounds=arguments.rounds)
+        more = {"warps": tuple(arguments.warps)} if name == "rows" else {}
         for shape in shapes[-2:] if arguments.small else shapes:
             if arguments.only not in "x".join(map(str, shape)):
                 continue
-            row = results.add(measure(make(torch, *shape), timer, arguments.rounds))
+            row = results.add(measure(make(torch, *shape, **more), timer, arguments.rounds))
             failed |= "tesela" in row.failed
             sys.stdout.write(f"{name} {show(row)}")
             sys.stdout.flush()

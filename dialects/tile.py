@@ -56,9 +56,11 @@ from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
+from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
 from .tile_parts import SumPartsOp
+from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_types import (
     ELEMENT_TYPES,
     DimExprAttr,
@@ -76,6 +78,9 @@ from .tile_types import (
 )
 
 __all__ = [
+    "AtomicKind",
+    "AtomicKindAttr",
+    "AtomicOp",
     "BlockCountOp",
     "BlockIndexOp",
     "BroadcastOp",
@@ -89,8 +94,11 @@ __all__ = [
     "ExpandOp",
     "FullOp",
     "GridExtentOp",
+    "HistogramOp",
     "IotaOp",
+    "JoinOp",
     "KernelOp",
+    "LoadIndexedOp",
     "LoadOp",
     "Predicate",
     "PredicateAttr",
@@ -100,6 +108,8 @@ __all__ = [
     "ReshapeOp",
     "ReturnOp",
     "SelectOp",
+    "SplitOp",
+    "StoreIndexedOp",
     "StoreOp",
     "SumPartsOp",
     "TargetAttr",
@@ -630,8 +640,14 @@ Tile = Dialect(
         LoadOp,
         StoreOp,
         SumPartsOp,
+        LoadIndexedOp,
+        StoreIndexedOp,
+        AtomicOp,
         DotOp,
         ReduceOp,
+        HistogramOp,
+        JoinOp,
+        SplitOp,
         TransposeOp,
         ReshapeOp,
         ExpandOp,
@@ -643,5 +659,5 @@ Tile = Dialect(
         SelectOp,
         ConstantOp,
     ],
-    [DimExprAttr, TargetAttr, ReduceKindAttr, PredicateAttr],
+    [DimExprAttr, TargetAttr, ReduceKindAttr, PredicateAttr, AtomicKindAttr],
 )

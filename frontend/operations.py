@@ -398,6 +398,17 @@ for _kind in ReduceKind:
     BUILDERS[_kind.value] = _reduction(_kind)
 
 
+@builds("histogram")
+def histogram(t: Tracer, x: Any, bins: Any) -> Value:
+    x = tile_argument(t, x, "histogram")
+    if x.dtype is not i32:
+        raise t.error(f"tesela.histogram takes a tile of i32, found {describe(x)}", "convert it: x.to(tesela.i32)", t.at("x"))
+    if isinstance(bins, tuple):
+        raise t.error(f"tesela.histogram takes one number of bins, found {describe(bins)}", at=t.at("bins"))
+    shape = t.b.extents(bins, t.at("bins"))
+    return t.b.emit(tile.HistogramOp.make(x.ssa, *shape), i32, shape)
+
+
 # Matrices
 
 ACCUMULATORS = {f16: f32, bf16: f32, f32: f32, f64: f64, i8: i32}

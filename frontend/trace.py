@@ -37,12 +37,13 @@ from xdsl.ir import Attribute, Block, Region
 from ..dialects import tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
+from . import packing  # noqa: F401 -- registers its words
 from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement
 from .kernel import InlineFunction, KernelFunction, Parameter
 from .operations import BUILDERS
 from .source import Capture, SourceFunction, snapshot
-from .subscripts import array_slice, load_slice, store_slice, subscript
+from .subscripts import array_slice, load_slice, place_argument, store_slice, subscript
 from .types import Array, Dim, DType, DTypeVariable, i1, index
 from .values import ATTRIBUTES, ArrayRef, Method, Tracing, Undefined, Value, describe, is_number, leaves
 from .words import WORDS, Word
@@ -492,6 +493,8 @@ class Tracer:
                     near = difflib.get_close_matches(name, known, 2)
                     hint = f"did you mean {' or '.join(near)}?" if near else None
                     raise self.error(f"the module {owner.__name__} has no {name}", hint) from None
+            case Dim() if name in ("to", "astype"):
+                return Method(self.b.dim(owner), name)
             case Value() | ArrayRef():
                 if name in ("shape", "dtype"):
                     return getattr(owner, name)
@@ -523,7 +526,10 @@ class Tracer:
         args: list[Any] = []
         arg_nodes: list[ast.expr] = []
         for item in node.args:
-            if isinstance(item, ast.Starred):
+            if isinstance(function, Word) and function.takes_place and not args:
+                args.append(place_argument(self, item, function.name))
+                arg_nodes.append(item)
+            elif isinstance(item, ast.Starred):
                 inner = self.eval(item.value)
                 if not isinstance(inner, tuple):
                     raise self.error(f"{describe(inner)} cannot be unpacked", at=item)

@@ -134,6 +134,8 @@ def region_scratch(region: Region) -> int:
     for op in region.walk():
         if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp):
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
+        elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
+            bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
         elif isinstance(op, tile.ReduceOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):
             axis = op.axis.value.data
             ways = _warps_along(encoding.data, axis)

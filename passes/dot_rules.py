@@ -47,6 +47,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from ..dialects import async_copy, tile
+from ..dialects.array_effects import may_write
 from ..dialects.async_roles import role_of
 from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import Mode, SharedLayout, TVLayout
@@ -600,7 +601,7 @@ def _known_align(put: async_copy.PutOp, align: int) -> int:
     return align
 
 
-def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | async_copy.StoreOp | None:
+def earlier_store(put: async_copy.PutOp) -> Operation | None:
     """A store of the kernel that may come before the put and may write the memory it reads; None if there is none."""
     kernel: Operation = put
     while not isinstance(kernel, tile.KernelOp):
@@ -610,7 +611,7 @@ def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | async_copy.StoreOp | 
     for array in kernel.args:
         if isinstance(array.type, MemRefType) and may_alias(kernel, array, put.array):
             for use in array.uses:
-                if isinstance(use.operation, tile.StoreOp | async_copy.StoreOp) and may_precede(use.operation, put, across_tiles=False):
+                if may_write(use.operation) and may_precede(use.operation, put, across_tiles=False):
                     return use.operation
     return None
 

@@ -26,9 +26,11 @@ from xdsl.ir import Attribute, Operation, SSAValue, Use
 from ..dialects import async_copy, tile
 from ..dialects.layout import SharedLayout, TVLayout
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr, with_layout
+from ..dialects.tile import shape_of
+from ..dialects.tile_indexed import Indexed
 from .base import Pass, PassContext
 from .layout_problem import INSTRUCTION, LayoutProblem, build, put_choice, solve
-from .layout_rules import LAYOUT, Dot, flattened, tile_of
+from .layout_rules import LAYOUT, Dot, flattened, index_tiles, joined, tile_of
 from .layout_solver import Solution
 
 
@@ -123,7 +125,15 @@ class _Writer:
             case tile.ExpandOp():
                 self._convert_operand(op, 0, _layout(op.res).project(op.axis.value.data))
             case tile.BroadcastOp():
-                self._convert_operand(op, 0, flattened(op, _layout(op.res)))
+                self._convert_operand(op, 0, flattened(shape_of(op.source.type), shape_of(op.res.type), _layout(op.res)))
+            case Indexed():
+                for index, place in index_tiles(op):
+                    wanted = flattened(shape_of(index.type), shape_of(op.accessed), _layout(place))
+                    self._convert_operand(op, list(op.operands).index(index), wanted)
+            case tile.JoinOp():
+                self._convert_result(op, joined(_layout(op.lhs)))
+            case tile.SplitOp():
+                self._convert_operand(op, 0, joined(_layout(op.first)))
             case tile.TransposeOp():
                 inverse = tuple(op.order.index(dim) for dim in range(len(op.order)))
                 self._convert_operand(op, 0, _layout(op.res).permute(inverse))

@@ -31,6 +31,7 @@ from ..dialects.layout import LayoutError, Mode, SharedLayout, TVLayout
 from ..dialects.layout_attrs import SharedLayoutAttr
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
+from ..dialects.tile_indexed import Indexed
 from . import dot_candidates, dot_rules, layout_costs
 from .access import argument_align, memory_bytes, vector_access
 from .divisibility import Divisibility
@@ -177,7 +178,7 @@ def _add_classes(made: LayoutProblem) -> None:
             for value, layout in ((dot.acc, way.choice.acc), (dot.lhs, way.choice.lhs), (dot.rhs, way.choice.rhs)):
                 if layout is not None and tile_of(value) is not None and not _only(pinned, said, value):
                     add(value, layout)
-    for op, value in said.memories:
+    for op, value in (*said.memories, *said.scattered):
         if not _only(pinned, said, value):
             for layout in memory_layouts(made, op, value):
                 add(value, layout)
@@ -245,11 +246,12 @@ def _kind(value: SSAValue) -> TensorType:
     return kind
 
 
-def memory_layouts(made: LayoutProblem, op: Memory, value: SSAValue) -> list[TVLayout]:
+def memory_layouts(made: LayoutProblem, op: Memory | Indexed, value: SSAValue) -> list[TVLayout]:
     """Layouts that are good for a load or store: neighbouring threads along the dimension that is contiguous in memory, with each width of access that
     is allowed, the widest that keeps all threads busy first."""
     shape = shape_of(_kind(value))
     inner, width = vector_access(made.kernel, made.facts, op, whole=True)
+    width = 1 if isinstance(op, tile.AtomicOp) else width  # an update is of one element
     return _spread(shape, made.warps, len(shape) - 1 if inner is None else inner, width)
 
 
@@ -306,6 +308,15 @@ def _add_memories(made: LayoutProblem) -> None:
             alone = price(mine)
             costs.append([alone + cost if cost else FORBIDDEN for cost in row])  # what needs no conversion is the class's own
         made.problem.pair(variable, cls, costs, "load" if isinstance(op, tile.LoadOp) else "store", op)
+
+
+    for op, value in made.said.scattered:
+        cls = made.layout_of(value)
+        inner, width = vector_access(made.kernel, made.facts, op, whole=True)
+        width = 1 if isinstance(op, tile.AtomicOp) else width  # an update is of one element
+        size, times = memory_bytes(_kind(value).element_type), trips(op)
+        costs = [layout_costs.global_access(layout, inner, width, size, made.warps) * times for layout in cls.candidates]
+        made.problem.cost(cls, costs, op.name.removeprefix("tile."), op)
 
 
 def _pinned(made: LayoutProblem, value: SSAValue) -> bool:

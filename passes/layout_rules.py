@@ -6,6 +6,7 @@ A rule is total: it states facts to `Statements` and raises only for an operatio
 - `relate(...)`: the layout of one class follows from that of another, as a function; where it is different, elements have to move.
 - `work(op, value)`: the op computes this class's values, so that padding and copies cost.
 - `memory(op, value)`: a load or store, which may hold the tile in a layout of its own.
+- `scattered(op, value)`: an access through tiles of indices, or an atomic update: in the layout of the value.
 - `reduction(op)`, `dot(op)`, `read(op)`, `write(op)`: demands that are priced by instruction and buffer.
 - `pin(op, value, layout)`: the author's own choice.
 
@@ -23,9 +24,10 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
-from ..dialects.layout import LayoutError, TVLayout
+from ..dialects.layout import LayoutError, Mode, TVLayout
 from ..dialects.layout_attrs import ConvertOp, SharedLayoutAttr, TVLayoutAttr
 from ..dialects.tile import shape_of
+from ..dialects.tile_indexed import Indexed
 from .layout_costs import UNKNOWN_TRIPS
 
 LAYOUT = "layout"
@@ -67,6 +69,7 @@ class Statements:
     relations: list[Relation] = field(default_factory=list)
     works: list[tuple[Operation, SSAValue]] = field(default_factory=list)
     memories: list[tuple[Memory, SSAValue]] = field(default_factory=list)
+    scattered: list[tuple[Indexed, SSAValue]] = field(default_factory=list)
     reductions: list[tile.ReduceOp] = field(default_factory=list)
     dots: list[Dot] = field(default_factory=list)
     reads: list[async_copy.ReadOp] = field(default_factory=list)
@@ -188,12 +191,30 @@ def _trip_count(loop: scf.ForOp) -> int:
     return max(1, -(-(end - first) // step)) if step > 0 else UNKNOWN_TRIPS
 
 
-def flattened(op: tile.BroadcastOp, layout: TVLayout) -> TVLayout:
-    """The layout of a broadcast's operand: the result's, standing still along the repeated dimensions."""
-    for dim, (before, after) in enumerate(zip(shape_of(op.source.type), shape_of(op.res.type))):
-        if before != after:
+def flattened(before: Sequence[int], after: Sequence[int], layout: TVLayout) -> TVLayout:
+    """The layout of a tile that is broadcast from the extents `before` to `after`: the result's, standing still along the repeated dimensions."""
+    for dim, (old, new) in enumerate(zip(before, after)):
+        if old != new:
             layout = layout.flatten_dim(dim)
     return layout
+
+
+def joined(layout: TVLayout) -> TVLayout:
+    """The layout of pairs of two tiles with this layout: each thread holds both of a pair, one beside the other."""
+    wide = layout.insert(layout.rank)
+    return TVLayout(wide.thread, (Mode(2, (0,) * layout.rank + (1,)), *wide.value)).normalized()
+
+
+def taken_apart(layout: TVLayout) -> TVLayout | None:
+    """The layout of one of two tiles whose pairs have this layout; None where a thread does not hold both of a pair."""
+    pair = layout.rank - 1
+    return None if any(mode.stride[pair] for mode in layout.thread) else layout.project(pair)
+
+
+def index_tiles(op: Indexed) -> Iterator[tuple[SSAValue, SSAValue]]:
+    """The tiles of indices, each with the tile that is accessed."""
+    place = op.results[0] if op.results else op.operands[0]
+    yield from ((index, place) for index in op.indices if isinstance(index.type, TensorType))
 
 
 # ---- the rules ------------------------------------------------------------------------------------------------------
@@ -257,7 +278,7 @@ def _expand(said: Statements, op: tile.ExpandOp) -> None:
 
 
 def _broadcast(said: Statements, op: tile.BroadcastOp) -> None:
-    said.relate(op, op.source, op.res, None, lambda layout: flattened(op, layout))
+    said.relate(op, op.source, op.res, None, lambda layout: flattened(shape_of(op.source.type), shape_of(op.res.type), layout))
 
 
 def _transpose(said: Statements, op: tile.TransposeOp) -> None:
@@ -288,6 +309,34 @@ def _store(said: Statements, op: tile.StoreOp) -> None:
         said.memories.append((op, op.value))
 
 
+def _indexed(said: Statements, op: Indexed) -> None:
+    """A tile of indices is where the tile that it places is."""
+    if isinstance(op, tile.AtomicOp):
+        said.tie(op.value, op.res, *([op.expected] if op.expected is not None else []))
+    for index, place in index_tiles(op):
+        before, after = shape_of(index.type), shape_of(op.accessed)
+        made = (lambda layout: layout) if before == after else None
+        said.relate(op, index, place, made, lambda layout, before=before, after=after: flattened(before, after, layout))
+    value = op.results[0] if op.results else op.operands[0]
+    if isinstance(value.type, TensorType):
+        said.scattered.append((op, value))
+
+
+def _join(said: Statements, op: tile.JoinOp) -> None:
+    said.tie(op.lhs, op.rhs)
+    said.relate(op, op.lhs, op.res, joined, taken_apart, "result")
+
+
+def _split(said: Statements, op: tile.SplitOp) -> None:
+    said.tie(op.first, op.second)
+    said.relate(op, op.source, op.first, taken_apart, joined)
+
+
+def _anywhere(said: Statements, op: Operation) -> None:
+    """It goes through shared memory: any layouts will do."""
+    del said, op
+
+
 def _read(said: Statements, op: async_copy.ReadOp) -> None:
     said.reads.append(op)
 
@@ -315,6 +364,12 @@ RULES: dict[type[Operation], Callable[[Statements, Operation], None]] = {
     tile.CastOp: _elementwise,
     tile.LoadOp: _load,
     tile.StoreOp: _store,
+    tile.LoadIndexedOp: _indexed,
+    tile.StoreIndexedOp: _indexed,
+    tile.AtomicOp: _indexed,
+    tile.JoinOp: _join,
+    tile.SplitOp: _split,
+    tile.HistogramOp: _anywhere,
     async_copy.ReadOp: _read,
     async_copy.WriteOp: _write,
     ConvertOp: _convert,

@@ -37,6 +37,7 @@ from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, TensorType, 
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from ..dialects import async_copy, tile
+from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import TeselaError
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
@@ -186,7 +187,7 @@ def _fills_zero(load: tile.LoadOp) -> bool:
 
 
 def _stores(op: Operation) -> bool:
-    return any(isinstance(inner, tile.StoreOp) for inner in op.walk())
+    return any(may_write(inner) for inner in op.walk())
 
 
 @dataclass

@@ -28,6 +28,7 @@ COMMANDS: dict[str, Command] = {
     "run": Command("tesela.tools.run_cmd", "run a program on arrays from .npy files, on a GPU or in the simulator"),
     "check": Command("tesela.tools.check_cmd", "run a program at every level of the compiler and compare"),
     "fuzz": Command("tesela.tools.fuzz_cmd", "run random programs through the compiler and compare with the interpreter"),
+    "mutate": Command("tesela.tools.mutate_cmd", "plant faults in a compiled kernel and count how many the simulator catches"),
     "cache": Command("tesela.tools.cache_cmd", "list, show or clear what the disk cache holds"),
     "passes": Command("tesela.tools.passes_cmd", "list the passes, or say what one does"),
 }
