@@ -294,11 +294,8 @@ class KernelFunction:
 
     def program(self, values: dict[str, Any], target: str | None, pins: Mapping[str, int] | None = None) -> Program:
         """The program for these compile-time values and pins; compiled again where what it was made from has changed."""
-        pins = pins or {}
-        open_ = [config for config in self.variants if all((values | pins).get(name, value) == value for name, value in config.items())] or [{}]
-        bound = [self.bind({name: value for name, value in config.items() if name in self.constants} | values) for config in open_]
-        pinned = [{name: value for name, value in config.items() if name not in self.constants} | dict(pins) for config in open_]
-        key = (target, *[(*map(_key, b.values()), *sorted(p.items())) for b, p in zip(bound, pinned)])
+        programs = self.programs(values, pins or {})
+        key = (target, *[(*map(_key, reading.bound.values()), *sorted(pinned.items())) for _, reading, pinned in programs])
         found = self._programs.get(key)
         if found is not None and found.is_current():
             return found
@@ -306,11 +303,26 @@ class KernelFunction:
 
         with self._lock:
             if self._programs.get(key) is found:  # no other thread has been here
-                readings = [Reading(self, b) for b in bound]
-                made = compile_programs([(label_of(c), r, p) for c, r, p in zip(open_, readings, pinned)], bool(self.variants), target)
-                captures = {(id(capture.scope), capture.name): capture for reading in readings for capture in reading.captures()}
+                made = compile_programs(programs, self.is_open, target)
+                captures = {(id(capture.scope), capture.name): capture for _, reading, _ in programs for capture in reading.captures()}
                 self._programs[key] = Program(made, tuple(captures.values()))
             return self._programs[key]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its author left compile-time values open, so that calls choose."""
+        return bool(self.variants)
+
+    def programs(self, values: Mapping[str, Any], pins: Mapping[str, int]) -> list[tuple[str, Reading, dict[str, int]]]:
+        """(label, program, pins) of each variant that has these values and pins, in order; or of the one program that they make."""
+        given = {**values, **pins}
+        fitting = [config for config in self.variants if all(given.get(name, value) == value for name, value in config.items())] or [{}]
+        found = []
+        for config in fitting:
+            constants = {name: value for name, value in config.items() if name in self.constants}
+            pinned = {name: value for name, value in config.items() if name not in self.constants}
+            found.append((label_of(config), Reading(self, self.bind(constants | dict(values))), pinned | dict(pins)))
+        return found
 
     def _read_variants(self, space: Space) -> list[dict[str, Any]]:
         """The configurations of a space. Raises TeselaError for an unknown name, and for an empty space."""

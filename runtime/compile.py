@@ -45,6 +45,18 @@ class ModuleSource(Protocol):
         ...
 
 
+@runtime_checkable
+class OpenSource(Protocol):
+    """A function whose author left compile-time values open."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def programs(self, values: Mapping[str, Any], pins: Mapping[str, int]) -> Sequence[tuple[str, ModuleSource, Mapping[str, int]]]:
+        """(label, program, pins) of all that `values` and `pins` leave, in order of preference."""
+        ...
+
+
 DUMP_VARIABLE = "TESELA_DUMP"
 """Names a folder that gets every level of every variant, its PTX and its launch plan, as files."""
 
@@ -231,18 +243,24 @@ def compile(
     False leaves the disk cache alone, for programs that are compiled once only. `values`: compile-time parameters of a kernel function. Raises TeselaError with all errors of the program.
     """
     check_pins(pins or {})
+    if isinstance(source, OpenSource) and source.is_open:
+        return compile_programs(source.programs(values, pins or {}), True, target, strict, cached)
     opened = open_source(source, filename, **values)
     return _kernel([("", lambda: opened, pins or {})], False, target, kernel, strict, cached)
 
 
 def compile_programs(
-    programs: Sequence[tuple[str, ModuleSource, Mapping[str, int]]], is_open: bool, target: str | Target | None = None
+    programs: Sequence[tuple[str, ModuleSource, Mapping[str, int]]],
+    is_open: bool,
+    target: str | Target | None = None,
+    strict: bool = False,
+    cached: bool = True,
 ) -> Kernel:
     """A callable kernel that takes, for each call, the program that is fastest for its extents (variants.py): (label, program, pins), in order of
     preference. They have one contract but for the grid. `is_open`: whether there is a choice; otherwise there is one program."""
     for _, _, pins in programs:
         check_pins(pins)
-    return _kernel([(label, partial(open_source, source), pins) for label, source, pins in programs], is_open, target, None, False, True)
+    return _kernel([(label, partial(open_source, source), pins) for label, source, pins in programs], is_open, target, None, strict, cached)
 
 
 def _kernel(

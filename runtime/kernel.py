@@ -33,7 +33,7 @@ from .contract import Contract, overlapping
 from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate, traffic
 from .shortcuts import Launch, Shortcuts
 from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
-from .variants import Choice, Programs
+from .variants import Choice, Programs, Row
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -245,6 +245,14 @@ class Kernel:
         """What a call on these arguments, which are as for `variant`, can choose from, with what each is expected to take, as a table (`variants.py`)."""
         stated, wanted = self._stated(args, kwargs), self._target(target)
         return self._table(stated.facts, wanted, stated.dims, _multiprocessors(), stated.nbytes)
+
+    def expected(self, *args: Any, target: str | Target | None = None, **kwargs: Any) -> list[Row]:
+        """The same as data: a row for each program and number of parts."""
+        stated, wanted = self._stated(args, kwargs), self._target(target)
+        if not isinstance(self._compiler, Programs):
+            return []
+        with self._lock:
+            return self._compiler.rows(stated.facts, wanted, stated.dims, _multiprocessors(), stated.nbytes)
 
     def _choose(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> Choice:
         if not isinstance(self._compiler, Programs):

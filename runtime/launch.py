@@ -71,6 +71,8 @@ class Variant:
     """The PTX text as data, where it is at hand."""
     choice: Choice = Choice()
     """Which of the kernel's programs it was made of."""
+    label: str = ""
+    """The same in words, 'BM=64 BN=128 split=2'; '' where there was no choice."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _assembled: dict[str, Assembled] = field(default_factory=dict)
     _functions: dict[int, Any] = field(default_factory=dict)

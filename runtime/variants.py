@@ -6,9 +6,10 @@ lowered IR; for the extents of a call the counts say how long it would take. Tha
 shapes: the choice is remembered with the prepared call. Only what is chosen is compiled.
 
     gemm on 132 multiprocessors, M = 128, N = 7168, K = 2048
-      variant          split   points  rounds      µs  bound by
-      BM=128 BN=256        1       28       1   21.20  compute
-    * BM=64 BN=128         1      112       1    9.12  copies
+      variant                 points  rounds        µs  bound by
+      BM=128 BN=256                28       1     20.00  compute
+      BM=128 BN=128 split=2       112       1      9.88  compute
+    * BM=64 BN=128                112       1      9.11  memory
       …
 
 The order of the programs is an order of preference: a later one is taken only if it is faster by more than TOLERANCE, and a split one by more than
@@ -117,13 +118,17 @@ class Programs:
             found = self._compilers.setdefault(choice, made)
         return found
 
+    def label(self, choice: Choice) -> str:
+        """A choice in words: 'BM=64 BN=128 split=2'."""
+        return " ".join([*([self.labels[choice.program]] if self.labels[choice.program] else []), *([f"split={choice.parts}"] if choice.parts > 1 else [])])
+
     @property
     def module(self) -> ModuleOp:
         return self.compiler(Choice()).module
 
     def __call__(self, facts: Facts, target: Target, choice: Choice = Choice()) -> Variant:  # noqa: B008 - it is immutable
         variant = self.compiler(choice)(facts, target)
-        variant.choice = choice
+        variant.choice, variant.label = choice, self.label(choice)
         return variant
 
     def ir(self, level: str, facts: Facts, target: Target, choice: Choice = Choice()) -> str:  # noqa: B008
@@ -149,7 +154,7 @@ class Programs:
         limit = TOLERANCE * min(row.cost for row in able)
         chosen = next(row for row in able if row.cost <= limit)
         if len(able) > 1:
-            log.debug("%s: %s for %s", self.name, chosen.label, dims)
+            log.debug("%s: %s for %s", self.name, self.label(chosen.choice), dims)
         return chosen.choice
 
     def rows(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> list[Row]:
@@ -159,7 +164,8 @@ class Programs:
     def _rows(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> Iterator[Row]:
         from ..passes.work import estimate
 
-        for program, label in enumerate(self.labels):
+        for program in range(len(self.labels)):
+            label = self.label(Choice(program))
             work = self._work(program, facts, target)
             if isinstance(work, TeselaError):
                 yield Row(Choice(program), label, None, work.diagnostics[0].message.split("\n")[0])
@@ -172,7 +178,7 @@ class Programs:
             for parts in PARTS:
                 if trips < LEAST_TRIPS * parts or whole.points * parts > SMALL_GRID * multiprocessors:
                     break
-                yield Row(Choice(program, parts), label, estimate(work, dims, multiprocessors, nbytes, parts))
+                yield Row(Choice(program, parts), self.label(Choice(program, parts)), estimate(work, dims, multiprocessors, nbytes, parts))
 
     def _work(self, program: int, facts: Facts, target: Target) -> Work | TeselaError:
         """The counts of a program, or why it is refused. Divisors of dimensions decide on bounds checks alone, and are left out: so there are few different facts."""
@@ -191,19 +197,19 @@ class Programs:
     def table(self, rows: Sequence[Row], chosen: Choice, dims: Mapping[str, int], multiprocessors: int) -> str:
         """The rows as text, in their order; of splits only those that are no worse than half as fast as the best."""
         extents = ", ".join(f"{name} = {value}" for name, value in dims.items())
-        width = max(len("variant"), *(len(row.label) for row in rows))
+        best = min((row.cost for row in rows if row.expected is not None), default=0.0)
+        shown = [row for row in rows if row.expected is None or row.choice.parts == 1 or row.choice == chosen or row.cost <= 2 * best]
+        width = max(len("variant"), *(len(row.label) for row in shown))
         lines = [
             f"{self.name} on {multiprocessors} multiprocessors{', ' if extents else ''}{extents}",
-            f"  {'variant':{width}} {'split':>6} {'points':>8} {'rounds':>7} {'µs':>9}  bound by",
+            f"  {'variant':{width}} {'points':>8} {'rounds':>7} {'µs':>9}  bound by",
         ]
-        best = min((row.cost for row in rows if row.expected is not None), default=0.0)
-        for row in rows:
+        for row in shown:
             mark = "*" if row.choice == chosen else " "
-            if row.expected is None:
+            if (e := row.expected) is None:
                 lines.append(f"{mark} {row.label:{width}} refused: {row.refused}")
-            elif row.choice.parts == 1 or row.choice == chosen or row.cost <= 2 * best:
-                e = row.expected
-                lines.append(f"{mark} {row.label:{width}} {row.choice.parts:>6} {e.points:>8} {e.rounds:>7} {e.microseconds:>9.2f}  {e.bound}")
+            else:
+                lines.append(f"{mark} {row.label:{width}} {e.points:>8} {e.rounds:>7} {e.microseconds:>9.2f}  {e.bound}")
         return "\n".join(lines) + "\n"
 
 

@@ -140,7 +140,7 @@ def test_a_call_takes_its_choice_and_compiles_nothing_else(monkeypatch):
         np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64).T, atol=1e-4)
         assert kernel.last.plan.grid == ("M ceildiv 64", "N ceildiv 64")
     assert made == [{"stages": 3}]  # one program, for both sizes
-    assert "* BM=64 BN=64 stages=3      1        6       1" in kernel.explain()
+    assert "* BM=64 BN=64 stages=3        6       1" in kernel.explain()
 
 
 def test_a_split_choice_is_launched():
@@ -163,10 +163,12 @@ def test_values_that_are_given_are_no_choice():
     assert other.last.plan.grid == ("M ceildiv 64", "N ceildiv 128")
 
 
-def test_kernels_without_variants_are_taken_as_they_are():
-    kernel = tesela.compile(gemm, "sm_90a")
-    assert kernel.variant(*shapes(64, 64, 2**16)).choice == Choice()
-    assert kernel.variant(*shapes(64, 64, 2**16)).plan.grid == ("M ceildiv 128", "N ceildiv 256")
+def test_compile_takes_variants_and_leaves_other_kernels_as_they_are():
+    kernel = tesela.compile(gemm, "sm_90a", BK=32)
+    assert kernel.variant(*shapes(130, 70, 96)).plan.grid == ("M ceildiv 64", "N ceildiv 64")
+    assert tesela.compile(gemm, "sm_90a", BM=64, BN=64, pins={"split": 1}).variant(*shapes(64, 64, 2**16)).choice == Choice()
+    closed = tesela.compile(tesela.kernel(gemm.function), "sm_90a", BM=128, BN=64)
+    assert closed.variant(*shapes(64, 64, 2**16)).plan.grid == ("M ceildiv 128", "N ceildiv 64")
 
 
 def test_memory_bound_kernels_choose_too():
