@@ -1,4 +1,4 @@
-"""Counts what one block of a kernel does (`passes/work.py`): from the IR with layouts, where it is still one stream of operations, and from the scheduled
+"""Counts what one block of a kernel does (`dialects/work.py`): from the IR with layouts, where it is still one stream of operations, and from the scheduled
 one, where buffers, roles and shared memory are known.
 
 Trip counts become expressions of the symbolic dimensions where the bounds are such; a bound that depends on the block's place in the grid
@@ -21,25 +21,35 @@ from ..dialects.dim_expr import DimExpr
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
+from ..dialects.work import Machine, SplitLoop, Term, Work
 from ..passes import dot_rules, get_pass
 from ..passes.access import memory_bytes
 from ..passes.alloc_shared import ring_bytes, scratch_bound
 from ..passes.base import PassContext
 from ..passes.layout_costs import SHARED_BYTES_PER_CLOCK, SLOTS, wgmma_clocks
 from ..passes.machine_costs import (
+    ARRIVAL_CLOCKS,
+    BLOCK_START_CLOCKS,
+    COPY_BYTES_PER_CLOCK,
     COPY_LATENCY,
     DOT_MACS_PER_CLOCK,
+    L2_BYTES_PER_CLOCK,
     LANES_PER_CLOCK,
+    MEGAHERTZ,
+    MEMORY_BYTES_PER_CLOCK,
+    STORE_BYTES_PER_CLOCK,
 )
 from ..passes.split_reduction import find_loop
 from ..passes.stages import USUAL_TRIPS
-from ..passes.work import SplitLoop, Term, Work
 from .pipeline import STAGES, lower_to
 from .tile_to_ptx.kernel import kernel_warps
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+MACHINE = Machine(
+    COPY_BYTES_PER_CLOCK, L2_BYTES_PER_CLOCK, STORE_BYTES_PER_CLOCK, MEMORY_BYTES_PER_CLOCK, BLOCK_START_CLOCKS, ARRIVAL_CLOCKS, MEGAHERTZ
+)
 LOAD_LATENCY = 800
 """Clocks of a load from memory by a thread (estimate)."""
 
@@ -74,7 +84,7 @@ def count_work(module: ModuleOp, target: Target) -> Work:
     latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
     terms = tuple(Term(trips, *map(ceil, found)) for trips, found in counter.terms.items() if any(found))
     in_flight = ahead + (0 if ahead else counter.loaded)
-    return Work(grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, split)
+    return Work(grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, MACHINE, split)
 
 
 def _split_loop(module: ModuleOp) -> SplitLoop | None:

@@ -6,7 +6,7 @@ Five kinds of entries, each by a key that is a digest of all that it depends on:
 |---|---|---|
 | `program` | the sources that a kernel is made from (compile.py; for Python frontend/fingerprint.py) | contract, digest of its tile IR |
 | `variant` | that IR, the facts, the target, pinned choices | launch plan, PTX, what the compiler said |
-| `work` | the same | the counts that programs for the same result are chosen by (passes/work.py) |
+| `work` | the same | the counts that programs for the same result are chosen by (dialects/work.py) |
 | `code` | the PTX, the architecture, the assembler | cubin, what the assembler said |
 | `tuning` | a kernel, its space, the device, the class of shapes | what was measured |
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import LaunchPlan
 from ..dialects.target import Target, get_target
+from ..dialects.work import Work
 from .cache import Entry, compiler_fingerprint, digest, get_cache
 from .contract import Contract
 from .entries import contract_from_json, contract_to_json, read_variant, variant_entry
@@ -32,8 +33,6 @@ from .variants import Programs
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
-
-    from ..passes.work import Work
 
 
 @runtime_checkable
@@ -167,8 +166,6 @@ class ModuleCompiler:
 
     def work(self, facts: Facts, target: Target) -> Work:
         """What a block of the program does, in counts. Raises TeselaError for a program that cannot be compiled."""
-        from ..passes.work import Work
-
         store = get_cache() if self.cached else None
         if store is None:
             return self._count(facts, target)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..dialects.launch_plan import ArrayArg, LaunchPlan
 from ..dialects.target import Target, get_target
+from ..dialects.work import Work
 from . import driver, launch
 from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, view
 from .assemble import Resources
@@ -33,7 +34,7 @@ from .contract import Contract, overlapping
 from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate, traffic
 from .shortcuts import Launch, Shortcuts
 from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
-from .variants import Choice, Programs, Row
+from .variants import Choice, Chooser, Programs, Row
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -255,7 +256,7 @@ class Kernel:
             return self._compiler.rows(stated.facts, wanted, stated.dims, _multiprocessors(), stated.nbytes)
 
     def _choose(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> Choice:
-        if not isinstance(self._compiler, Programs):
+        if not isinstance(self._compiler, Chooser):
             return Choice()
         with self._lock:
             return self._compiler.choose(facts, target, dims, multiprocessors, nbytes)
@@ -300,7 +301,12 @@ class Kernel:
             for facts in (usual_facts(self.contract), weakest_facts(self.contract)):
                 chosen.append(self.variant(target=target, facts=facts))
         unique = list({id(variant): variant for variant in chosen}.values())
-        export(self.contract, unique, folder, archs)
+        works: dict[int, Work] = {}
+        if isinstance(self._compiler, Programs) and self._compiler.is_open:
+            for variant in unique:
+                if isinstance(work := self._compiler.work(variant.choice.program, variant.facts, get_target(variant.plan.target)), Work):
+                    works[id(variant)] = work
+        export(self.contract, unique, folder, archs, works)
 
     def _stated(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Stated:
         """A call on arrays, or on what states them."""
@@ -471,7 +477,7 @@ class Kernel:
             self.contract.check_noalias(overlaps)
             facts, nbytes = facts_of(self.contract, views, shapes.dims, overlaps), traffic(self.contract.args, views)
             choice = Choice()
-            if isinstance(self._compiler, Programs) and self._compiler.is_open:
+            if isinstance(self._compiler, Chooser) and self._compiler.is_open:
                 question = (facts, target, shapes.dims, _multiprocessors(place), nbytes)
                 choice = self._choose(*question)
                 self._latest_table = lambda: self._table(*question)
@@ -493,7 +499,7 @@ class Kernel:
             with self._lock:
                 found = self._variants.get(key)
                 if found is None:
-                    compiler = partial(self._compiler, choice=choice) if isinstance(self._compiler, Programs) else self._compiler
+                    compiler = partial(self._compiler, choice=choice) if isinstance(self._compiler, Chooser) else self._compiler
                     found = self._variants[key] = compiler(facts, target)
         return found
 

@@ -1,7 +1,7 @@
 """Which program a call takes, where several compute the same: the one that the cost model says is fastest for the extents of its arrays.
 
 A kernel comes as one program or several, which differ in what its author left open (`@tesela.kernel(variants=…)`: extents of tiles, warps, stages); and each
-such program whose loop only adds up comes in versions in which several blocks share a point of the grid (`split`). Each is counted once (`passes/work.py`), from its
+such program whose loop only adds up comes in versions in which several blocks share a point of the grid (`split`). Each is counted once (`dialects/work.py`), from its
 lowered IR; for the extents of a call the counts say how long it would take. That costs some tens of microseconds, and is done once for each combination of
 shapes: the choice is remembered with the prepared call. Only what is chosen is compiled.
 
@@ -23,17 +23,17 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
 from ..dialects.target import Target
+from ..dialects.work import Estimate, Work, estimate
 from .specialize import Facts
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from ..passes.work import Estimate, Work
     from .launch import Variant
 
 PARTS = (2, 3, 4, 6, 8, 12, 16)
@@ -48,7 +48,7 @@ SPLIT_TOLERANCE = 1.08
 log = logging.getLogger("tesela")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Choice:
     """Which program, by its number, and in how many parts."""
 
@@ -94,6 +94,24 @@ class Row:
         """Clocks, with what speaks against splitting."""
         assert self.expected is not None
         return self.expected.clocks * (SPLIT_TOLERANCE if self.choice.parts > 1 else 1.0)
+
+
+def best(rows: Sequence[Row]) -> Row:
+    """The one to take, of rows in order of preference that can be taken."""
+    limit = TOLERANCE * min(row.cost for row in rows)
+    return next(row for row in rows if row.cost <= limit)
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """Programs among which calls choose."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def choose(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> Choice: ...
+
+    def __call__(self, facts: Facts, target: Target, choice: Choice = ...) -> Variant: ...
 
 
 class Programs:
@@ -151,8 +169,7 @@ class Programs:
         if not able:
             self.compiler(Choice())(facts, target)  # raises
             return Choice()
-        limit = TOLERANCE * min(row.cost for row in able)
-        chosen = next(row for row in able if row.cost <= limit)
+        chosen = best(able)
         if len(able) > 1:
             log.debug("%s: %s for %s", self.name, self.label(chosen.choice), dims)
         return chosen.choice
@@ -162,11 +179,9 @@ class Programs:
         return list(self._rows(facts, target, dims, multiprocessors, nbytes))
 
     def _rows(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> Iterator[Row]:
-        from ..passes.work import estimate
-
         for program in range(len(self.labels)):
             label = self.label(Choice(program))
-            work = self._work(program, facts, target)
+            work = self.work(program, facts, target)
             if isinstance(work, TeselaError):
                 yield Row(Choice(program), label, None, work.diagnostics[0].message.split("\n")[0])
                 continue
@@ -180,7 +195,7 @@ class Programs:
                     break
                 yield Row(Choice(program, parts), self.label(Choice(program, parts)), estimate(work, dims, multiprocessors, nbytes, parts))
 
-    def _work(self, program: int, facts: Facts, target: Target) -> Work | TeselaError:
+    def work(self, program: int, facts: Facts, target: Target) -> Work | TeselaError:
         """The counts of a program, or why it is refused. Divisors of dimensions decide on bounds checks alone, and are left out: so there are few different facts."""
         facts = replace(facts, divisors=())
         key = (program, facts, target.name)

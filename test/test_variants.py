@@ -12,8 +12,8 @@ import tesela
 from tesela import Array, bf16, f32
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.target import get_target
-from tesela.lowering.count_work import count_work
-from tesela.passes.work import SplitLoop, Term, Work, estimate
+from tesela.dialects.work import SplitLoop, Term, Work, estimate
+from tesela.lowering.count_work import MACHINE, count_work
 from tesela.runtime import launch
 from tesela.runtime.specialize import contract_of, kernels_of, specialize, usual_facts
 from tesela.runtime.variants import Choice
@@ -84,7 +84,8 @@ def test_counts_of_loops_and_arithmetic():
 
 # ---- the model ------------------------------------------------------------------------------------------------------
 
-LONG = Work(("M ceildiv 64",), 4, 1024, 1, False, 1000, 10**6, (Term(("K ceildiv 64",), 512, 100, 0), Term((), 0, 0, 4096)), SplitLoop("K ceildiv 64", 4096))
+TERMS = (Term(("K ceildiv 64",), 512, 100, 0), Term((), 0, 0, 4096))
+LONG = Work(("M ceildiv 64",), 4, 1024, 1, False, 1000, 10**6, TERMS, MACHINE, SplitLoop("K ceildiv 64", 4096))
 
 
 def clocks(work: Work, m: int, k: int, parts: int = 1, nbytes: int = 0) -> float:
@@ -169,6 +170,20 @@ def test_compile_takes_variants_and_leaves_other_kernels_as_they_are():
     assert tesela.compile(gemm, "sm_90a", BM=64, BN=64, pins={"split": 1}).variant(*shapes(64, 64, 2**16)).choice == Choice()
     closed = tesela.compile(tesela.kernel(gemm.function), "sm_90a", BM=128, BN=64)
     assert closed.variant(*shapes(64, 64, 2**16)).plan.grid == ("M ceildiv 128", "N ceildiv 64")
+
+
+def test_exported_programs_are_chosen_among(tmp_path):
+    """What was compiled is shipped, and a loaded kernel takes the fastest of that, in one of the numbers of parts that there are."""
+    kernel = gemm.compile("sm_90a", BK=32)
+    small, long = shapes(130, 70, 96), shapes(64, 64, 2**16)
+    wanted = [kernel.variant(*shape) for shape in (small, long)]
+    assert wanted[1].choice.parts > 1
+    kernel.export(tmp_path / "gemm")
+    loaded = tesela.load_kernel(tmp_path / "gemm")
+    for shape, variant in zip((small, long, small), (*wanted, wanted[0])):
+        assert loaded.variant(*shape, target="sm_90a").plan == variant.plan
+    a, b = operands(130, 70, 96)
+    np.testing.assert_allclose(loaded(a, b, device="sim"), a.astype(np.float64) @ b.astype(np.float64).T, atol=1e-4)
 
 
 def test_memory_bound_kernels_choose_too():

@@ -1,6 +1,6 @@
 """What one block of a kernel does, as counts, and how long a launch takes by them: what programs for the same result are chosen by. Plain Python.
 
-`Work` is counted once for each program (`lowering/count_work.py`), from the IR that the compiler has planned: bytes that move, clocks of
+`Work` is counted once for each program (lowering/count_work.py), from the IR that the compiler has planned: bytes that move, clocks of
 the tensor cores and of arithmetic, each times trip counts that are expressions of the symbolic dimensions. `estimate` evaluates it for the
 extents of a call. Nothing here knows what a kernel computes.
 
@@ -15,7 +15,7 @@ walks the grid and loads ahead. Several at a time hide each other's waits: all b
 faster than memory moves the arguments once.
 
 Split in `parts`, the loop of a point has so many trips less, and there are so many blocks more; each writes its sums and arrives, and the last
-one reads all of them (split_reduction.py).
+one reads all of them (passes/split_reduction.py).
 
 Example: two waves of 128×256 tiles beside 4 of 128×128 for 2048×4096×4096: 256 points on 132 multiprocessors are 2 each of 64·1024 clocks;
 512 are 4 each of 64·512, and twice the bytes for a clock.
@@ -30,17 +30,21 @@ from functools import lru_cache
 from math import ceil, prod
 from typing import Any
 
-from ..dialects.dim_expr import DimExpr
-from .machine_costs import (
-    ARRIVAL_CLOCKS,
-    BLOCK_START_CLOCKS,
-    COPY_BYTES_PER_CLOCK,
-    L2_BYTES_PER_CLOCK,
-    MEMORY_BYTES_PER_CLOCK,
-    STORE_BYTES_PER_CLOCK,
-)
+from .dim_expr import DimExpr
 
-CLOCKS_PER_MICROSECOND = 1980.0
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the model knows of a device, in bytes for each clock of one multiprocessor (`memory`: of all), and clocks. `copies`: what one can stream; `l2`: what each
+    gets when all stream; `stores`: what one writes; `start`: from one block to the next; `arrival`: of a block with its sums at a point."""
+
+    copies: float
+    l2: float
+    stores: float
+    memory: float
+    start: int
+    arrival: int
+    megahertz: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class Work:
     latency: int
     in_flight: int
     terms: tuple[Term, ...]
+    machine: Machine
     split: SplitLoop | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -85,7 +90,7 @@ class Work:
         """Raises KeyError or TypeError for what `to_json` did not make."""
         terms = tuple(Term(**{**term, "trips": tuple(term["trips"])}) for term in data["terms"])
         split = None if data["split"] is None else SplitLoop(**data["split"])
-        return Work(**{**data, "grid": tuple(data["grid"]), "terms": terms, "split": split})
+        return Work(**{**data, "grid": tuple(data["grid"]), "terms": terms, "machine": Machine(**data["machine"]), "split": split})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +99,10 @@ class Estimate:
     'copies', 'stores', 'memory' or 'latency'."""
 
     clocks: float
+    microseconds: float
     points: int
     rounds: int
     bound: str
-
-    @property
-    def microseconds(self) -> float:
-        return self.clocks / CLOCKS_PER_MICROSECOND
 
 
 def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: int = 0, parts: int = 1) -> Estimate:
@@ -109,13 +111,14 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
     grid = prod(max(0, _parsed(text).evaluate(dims)) for text in work.grid)
     points = grid * parts
     if points == 0:
-        return Estimate(0.0, 0, 0, "latency")
+        return Estimate(0.0, 0.0, 0, 0, "latency")
+    machine = work.machine
     active = min(multiprocessors, points)
     rounds = ceil(points / multiprocessors)
     together = min(work.resident, rounds)
     share = multiprocessors / active
-    rate = min(COPY_BYTES_PER_CLOCK, L2_BYTES_PER_CLOCK * share, max(1.0, work.in_flight * together / max(1, work.latency)))
-    stores = min(STORE_BYTES_PER_CLOCK, MEMORY_BYTES_PER_CLOCK / active)
+    rate = min(machine.copies, machine.l2 * share, max(1.0, work.in_flight * together / max(1, work.latency)))
+    stores = min(machine.stores, machine.memory / active)
     compute = copies = body = tail = 0.0
     for term in work.terms:
         trips = 1.0
@@ -130,26 +133,22 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
     exchange = 0.0
     if parts > 1:
         assert work.split is not None
-        gather = work.split.nbytes * parts / min(COPY_BYTES_PER_CLOCK, L2_BYTES_PER_CLOCK * share)
-        exchange = rounds * (work.split.nbytes / stores_to_l2(share) + ARRIVAL_CLOCKS) + ends * gather
-    start = BLOCK_START_CLOCKS + work.latency
+        gather = work.split.nbytes * parts / min(machine.copies, machine.l2 * share)
+        exchange = rounds * (work.split.nbytes / min(machine.stores, machine.l2 * share) + machine.arrival) + ends * gather
+    start = machine.start + work.latency
     if together == 1:
         starts = 1 if work.persistent else rounds
         clocks = starts * start + rounds * body + ends * tail + exchange
     else:
         bodies, tails = rounds * body, ends * tail
         clocks = start + max(bodies, tails) + min(body, tail) + exchange
-    memory = nbytes / MEMORY_BYTES_PER_CLOCK + start
+    memory = nbytes / machine.memory + start
     parts_of_time = {
         "compute": rounds * compute, "copies": rounds * copies, "stores": ends * tail, "latency": start + exchange, "memory": memory,
     }
     bound = "memory" if memory > clocks else max(("compute", "copies", "stores", "latency"), key=lambda name: parts_of_time[name])
-    return Estimate(max(clocks, memory), points, rounds, bound)
-
-
-def stores_to_l2(share: float) -> float:
-    """Bytes for each clock that one multiprocessor writes to L2."""
-    return min(STORE_BYTES_PER_CLOCK, L2_BYTES_PER_CLOCK * share)
+    clocks = max(clocks, memory)
+    return Estimate(clocks, clocks / machine.megahertz, points, rounds, bound)
 
 
 @lru_cache(maxsize=4096)
