@@ -136,6 +136,8 @@ def region_scratch(region: Region) -> int:
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
         elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
             bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
+        elif isinstance(op, tile.PrintOp | tile.AssertOp):
+            bound = max(bound, SCRATCH_ALIGNMENT)
         elif isinstance(op, tile.ReduceOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):
             axis = op.axis.value.data
             ways = _warps_along(encoding.data, axis)

@@ -39,6 +39,8 @@ from .variants import Choice, Chooser, Programs, Row
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from ..passes.loop_timing import LoopTiming
+
 DEVICES = ("auto", "cuda", "sim")
 DEVICE_VARIABLE = "TESELA_DEVICE"
 DEFAULT_TARGET = "sm_90a"
@@ -163,7 +165,7 @@ class Kernel:
                 return launcher(*given, stream=stream)
         arrived = self.arrive(args, named, device)
         call = self.launch(arrived, None if stream is None else self.handle(stream))
-        if call is not None and given is not None and arrived.place != SIMULATOR and not is_host(arrived.views):
+        if call is not None and given is not None and not call.variant.plan.messages and arrived.place != SIMULATOR and not is_host(arrived.views):
             function = call.variant.function(driver.device(arrived.place))
             self.run = self._shortcuts.add(given, arrived.values, arrived.views, call, function, self) or self.run
         return arrived.outputs()
@@ -348,14 +350,29 @@ class Kernel:
         """
         from .explain import explain
 
-        if not isinstance(self._compiler, LevelPrinter):
-            raise self.contract.error("it was loaded as PTX text, and nothing is known of how that was chosen")
-        facts, choice = self._of_latest(facts)
-        printer = self._compiler.compiler(choice) if isinstance(self._compiler, Programs) else self._compiler
-        wanted = self._target(target)
+        lowered, variant = self._explained(target, facts)
         table = "" if self._latest_table is None else self._latest_table() + "\n"
-        scheduled, planned = (printer.lowered(level, facts, wanted) for level in ("schedule", "async"))
-        return table + explain(scheduled, self._variant(facts, wanted, choice), planned)
+        return table + explain(lowered("schedule"), variant, lowered("async"))
+
+    def timings(self, *, target: str | Target | None = None, facts: Facts | None = None) -> list[LoopTiming]:
+        """The model of each innermost loop that loads tiles or multiplies: interval, bound, timeline (`passes/loop_timing.py`); of the variant that
+        `explain` takes.
+
+        Raises TeselaError for a kernel that was loaded without its module.
+        """
+        from ..passes.loop_timing import time_loops
+
+        lowered, _ = self._explained(target, facts)
+        return time_loops(lowered("schedule"))
+
+    def _explained(self, target: str | Target | None, facts: Facts | None) -> tuple[Callable[[str], ModuleOp], Variant]:
+        """What gives the module at a level, and the variant that is made of it."""
+        compiler = self._compiler
+        if not isinstance(compiler, LevelPrinter):
+            raise self.contract.error("it was loaded as PTX text, and nothing is known of how that was chosen")
+        chosen, choice = self._of_latest(facts)
+        printer, wanted = compiler.compiler(choice) if isinstance(compiler, Programs) else compiler, self._target(target)
+        return (lambda level: printer.lowered(level, chosen, wanted)), self._variant(chosen, wanted, choice)
 
     def _of_latest(self, facts: Facts | None) -> tuple[Facts, Choice]:
         """The facts and the choice of the latest launch's variant, or of the usual one; or `facts` and the first choice."""
