@@ -1,6 +1,6 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
-    tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
+    tile  --split-reduction, plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
           --persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
           skip-identities, join-channels, alloc-shared-->  scheduled
           --tile-to-ptx, overlap-waits-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 STAGES: dict[str, tuple[str, ...]] = {
     "tile": (),
-    "async": ("plan-dataflow",),
+    "async": ("split-reduction", "plan-dataflow"),
     "layout": ("infer-layouts",),
     "schedule": (
         "persist-grid",
@@ -44,6 +44,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 }
 
 ORDER: tuple[tuple[str, str, str], ...] = (
+    ("split-reduction", "plan-dataflow", "a loop is split while its loads, which no other block may see, are values"),
     ("plan-dataflow", "infer-layouts", "buffers must exist before they are laid out, and layouts depend on the number of warps"),
     ("infer-layouts", "specialize-warps", "what can be loaded by another role depends on how it is copied"),
     ("infer-layouts", "persist-grid", "whether a kernel will hold a multiprocessor depends on how its tiles are copied"),
