@@ -56,7 +56,16 @@ from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
-from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
+from .tile_kernel import (
+    CLUSTER_SHAPE,
+    BlockCountOp,
+    BlockIndexOp,
+    GridExtentOp,
+    KernelOp,
+    ReturnOp,
+    cluster_shape,
+    walks_its_grid,
+)
 from .tile_memory import LoadOp, StoreOp
 from .tile_types import (
     ELEMENT_TYPES,
@@ -75,6 +84,7 @@ from .tile_types import (
 )
 
 __all__ = [
+    "CLUSTER_SHAPE",
     "BlockCountOp",
     "BlockIndexOp",
     "BroadcastOp",
@@ -103,6 +113,7 @@ __all__ = [
     "TargetAttr",
     "Tile",
     "TransposeOp",
+    "cluster_shape",
     "element_type",
     "shape_of",
     "tensor_like",

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..dialects.diagnostics import TeselaError
+from ..runtime.specialize import PINS
 from .kernel import KernelFunction, Program
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def autotune(
 ) -> Callable[[KernelFunction], TunedKernel]:
     """Decorator over `@tesela.kernel`. `space`: the values to try by name, all combinations of which are candidates, or the candidates themselves.
 
-    Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages'. `budget`: seconds for one class of
+    Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages', 'cluster'. `budget`: seconds for one class of
     shapes, after which what is not tried yet is left out. Raises TeselaError for an unknown name and for an empty space.
     """
 
@@ -157,8 +158,8 @@ def autotune(
         if not configs or not all(configs):
             raise kernel.error(None, f"{kernel.name}: the space to tune over is empty", "give each name at least one value")
         for name in dict.fromkeys(name for config in configs for name in config):
-            if name not in kernel.constants and name not in ("warps", "stages"):
-                known = ", ".join([*kernel.constants, "warps", "stages"])
+            if name not in kernel.constants and name not in PINS:
+                known = ", ".join([*kernel.constants, *PINS])
                 raise kernel.error(None, f"{kernel.name}: {name} cannot be tuned", f"what can: {known}")
         return TunedKernel(kernel, configs, budget)
 

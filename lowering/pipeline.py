@@ -1,7 +1,7 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
     tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
-          --persist-grid, stage-stores, specialize-warps, pipeline-loops, join-channels,
+          --form-clusters, persist-grid, stage-stores, specialize-warps, pipeline-loops, join-channels,
           alloc-shared-->  scheduled
           --tile-to-ptx-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
@@ -30,13 +30,15 @@ STAGES: dict[str, tuple[str, ...]] = {
     "tile": (),
     "async": ("plan-dataflow",),
     "layout": ("infer-layouts",),
-    "schedule": ("persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "join-channels", "alloc-shared"),
+    "schedule": ("form-clusters", "persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "join-channels", "alloc-shared"),
     "ptx-ir": ("tile-to-ptx", "assign-registers"),
 }
 
 ORDER: tuple[tuple[str, str, str], ...] = (
     ("plan-dataflow", "infer-layouts", "buffers must exist before they are laid out, and layouts depend on the number of warps"),
     ("infer-layouts", "specialize-warps", "what can be loaded by another role depends on how it is copied"),
+    ("infer-layouts", "form-clusters", "what blocks can share depends on how it is copied and where it lies"),
+    ("form-clusters", "persist-grid", "blocks of a cluster walk the grid side by side"),
     ("infer-layouts", "persist-grid", "whether a kernel will hold a multiprocessor depends on how its tiles are copied"),
     ("infer-layouts", "stage-stores", "what is worth staging depends on who holds which element"),
     ("stage-stores", "specialize-warps", "whether a kernel will have roles is asked of a kernel without"),

@@ -364,13 +364,17 @@ class Kernel:
         call = shapes.calls.get(overlaps)
         if call is None:
             self.contract.check_noalias(overlaps)
-            variant = self._variant(facts_of(self.contract, views, shapes.dims, overlaps), target)
+            facts = facts_of(self.contract, views, shapes.dims, overlaps)
+            variant = self._variant(facts, target)
             variant.check_dims(shapes.dims)
             grid = shapes.grid
             if variant.plan.persistent:
                 if prod(grid) > MAX_POINTS:
                     raise self.contract.error(f"the grid has {prod(grid)} points, but this variant takes at most {MAX_POINTS}")
                 many = launch.SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
+                if not variant.plan.suits(grid, many):
+                    variant = self._variant(replace(facts, alone=True), target)
+                    variant.check_dims(shapes.dims)
                 grid = variant.plan.physical_grid(grid, many)
             call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims))
         return call

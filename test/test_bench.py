@@ -165,12 +165,12 @@ def test_checks_cover_both_targets_and_all_small_gemms():
 
 
 def test_scripts_state_their_usage():
-    for name in ("tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "launch_overhead"):
+    for name in ("tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "gemm_schedules", "launch_overhead"):
         with pytest.raises(SystemExit) as caught:
             load(name).main(["--help"])
         assert caught.value.code == 0
 
 
 def teardown_module():
-    for name in ("rounds", "tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "launch_overhead"):
+    for name in ("rounds", "tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "gemm_schedules", "launch_overhead"):
         sys.modules.pop(name, None)
