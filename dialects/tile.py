@@ -56,6 +56,8 @@ from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
+from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
+from .tile_inline import InlinePtxOp
 from .tile_kernel import (
     CLUSTER_SHAPE,
     BlockCountOp,
@@ -67,6 +69,8 @@ from .tile_kernel import (
     walks_its_grid,
 )
 from .tile_memory import LoadOp, StoreOp
+from .tile_messages import AssertOp, PrintOp
+from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_types import (
     ELEMENT_TYPES,
     DimExprAttr,
@@ -85,6 +89,10 @@ from .tile_types import (
 
 __all__ = [
     "CLUSTER_SHAPE",
+    "AssertOp",
+    "AtomicKind",
+    "AtomicKindAttr",
+    "AtomicOp",
     "BlockCountOp",
     "BlockIndexOp",
     "BroadcastOp",
@@ -98,17 +106,24 @@ __all__ = [
     "ExpandOp",
     "FullOp",
     "GridExtentOp",
+    "HistogramOp",
+    "InlinePtxOp",
     "IotaOp",
+    "JoinOp",
     "KernelOp",
+    "LoadIndexedOp",
     "LoadOp",
     "Predicate",
     "PredicateAttr",
+    "PrintOp",
     "ReduceKind",
     "ReduceKindAttr",
     "ReduceOp",
     "ReshapeOp",
     "ReturnOp",
     "SelectOp",
+    "SplitOp",
+    "StoreIndexedOp",
     "StoreOp",
     "TargetAttr",
     "Tile",
@@ -638,8 +653,17 @@ Tile = Dialect(
         GridExtentOp,
         LoadOp,
         StoreOp,
+        LoadIndexedOp,
+        StoreIndexedOp,
+        AtomicOp,
+        PrintOp,
+        AssertOp,
+        InlinePtxOp,
         DotOp,
         ReduceOp,
+        HistogramOp,
+        JoinOp,
+        SplitOp,
         TransposeOp,
         ReshapeOp,
         ExpandOp,
@@ -651,5 +675,5 @@ Tile = Dialect(
         SelectOp,
         ConstantOp,
     ],
-    [DimExprAttr, TargetAttr, ReduceKindAttr, PredicateAttr],
+    [DimExprAttr, TargetAttr, ReduceKindAttr, PredicateAttr, AtomicKindAttr],
 )

@@ -33,6 +33,7 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, i1, i64
 from xdsl.ir import Operation
+from xdsl.traits import MemoryWriteEffect
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
@@ -89,6 +90,11 @@ def _check_size(kernel: tile.KernelOp, wanted: int | None) -> None:
         raise TeselaError.at(kernel, f"a cluster has 1, 2, 4 or 8 blocks, found {wanted}", "write attributes {cluster = 2 : i64}")
 
 
+def outward_effects(kernel: tile.KernelOp) -> list[Operation]:
+    """What can be seen from outside of a kernel: stores, atomics, messages."""
+    return [op for op in kernel.walk() if op.name.startswith("tile.") and op.has_trait(MemoryWriteEffect)]
+
+
 @dataclass(frozen=True)
 class Shared:
     """Clusters of `blocks` points along `axis`, which share what `puts` load."""
@@ -107,6 +113,9 @@ def _decide(kernel: tile.KernelOp, target: Target, wanted: int | None) -> Shared
         return "the kernel walks its grid already"
     if stated(kernel, "persistent") is False:
         return "its blocks are not persistent"
+    for op in outward_effects(kernel):
+        if any(value.uses for value in op.results):
+            return f"the kernel goes on with a result of {op.name}, which a point outside of the grid has none of"
     split = decide(kernel, target)
     if not split.puts:
         return split.why_not or "it has roles already"

@@ -436,9 +436,7 @@ def coordinate(ctx: Context, index: SSAValue) -> SSAValue:
 
 def _copy_layout(ctx: Context, channel: Channel, vector: int) -> TVLayout:
     """How the block's threads share a copy into the channel: along the contiguous dimension first, `vector` elements each."""
-    inner = next((d for d, digits in enumerate(channel.layout.normalized().modes) if digits and digits[0][1] == 1), len(channel.shape) - 1)
-    order = (inner, *(d for d in reversed(range(len(channel.shape))) if d != inner))
-    return TVLayout.blocked(channel.shape, ctx.threads, order, vector)
+    return dot_rules.copy_layout(channel.layout, channel.shape, ctx.threads, vector)
 
 
 def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, width: int) -> None:

@@ -34,7 +34,7 @@ from ...dialects import async_copy, tile
 from ...dialects.layout import SharedLayout, TVLayout
 from ...dialects.ptx import reg
 from ...passes import dot_rules
-from ...passes.dot_rules import K_STEP, OPERAND_BYTES, WGMMA_MAX_N, WGMMA_ROWS, DotChoice
+from ...passes.dot_rules import K_STEP, OPERAND_BYTES, WGMMA_ROWS, DotChoice
 from .channels import buffer_of
 from .context import Context, lowers
 from .shared_access import TileRead, plan_read
@@ -164,7 +164,7 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
             opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind}"
             for step in range(steps):
                 b, form = right
-                b = _advance(ctx, b, form.at(piece * WGMMA_MAX_N, step * K_STEP))
+                b = _advance(ctx, b, form.at(piece * choice.pieces[0], step * K_STEP))
                 transposed = int(form.mn_contiguous)
                 if left is not None:
                     a, form = left
@@ -183,7 +183,7 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
 
 
 def _group(ctx: Context, weight: int, extent: int) -> SSAValue:
-    """(warpgroup / weight) % extent, both powers of two: the same for a whole warp, and known to be."""
+    """(warpgroup / weight) % extent, as `Context.thread_digit`: the same for a whole warp, and known to be."""
     shifted = ctx.shr(ctx.warpgroup(), weight.bit_length() - 1)
     return shifted if weight * extent * 128 >= ctx.threads else ctx.and_(shifted, extent - 1)
 
