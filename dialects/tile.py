@@ -58,7 +58,16 @@ from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
 from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
 from .tile_inline import InlinePtxOp
-from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
+from .tile_kernel import (
+    CLUSTER_SHAPE,
+    BlockCountOp,
+    BlockIndexOp,
+    GridExtentOp,
+    KernelOp,
+    ReturnOp,
+    cluster_shape,
+    walks_its_grid,
+)
 from .tile_memory import LoadOp, StoreOp
 from .tile_messages import AssertOp, PrintOp
 from .tile_parts import SumPartsOp
@@ -80,6 +89,7 @@ from .tile_types import (
 )
 
 __all__ = [
+    "CLUSTER_SHAPE",
     "AssertOp",
     "AtomicKind",
     "AtomicKindAttr",
@@ -120,6 +130,7 @@ __all__ = [
     "TargetAttr",
     "Tile",
     "TransposeOp",
+    "cluster_shape",
     "element_type",
     "shape_of",
     "tensor_like",

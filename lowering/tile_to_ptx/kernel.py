@@ -8,6 +8,7 @@ requirements under which the code is right, notes on slow paths.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StridedLayoutAttr, i64
@@ -73,6 +74,9 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
         ctx.set(argument, ctx.once(("grid", axis), lambda block_id=block_id: ctx.widen(block_id)))
     lower_block(ctx, kernel.body.block)
     finish_stores(ctx)
+    if tile.cluster_shape(kernel) is not None:  # shared memory goes with its block, and others may still send to it
+        ctx.inst("barrier.cluster.arrive")
+        ctx.inst("barrier.cluster.wait")
 
     entry = ctx.entry
     first = entry.first_op
@@ -150,12 +154,21 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
         tuple(ctx.params.values()),
         ctx.threads,
         shared_bytes,
+        *_cluster(kernel),
         requirements=tuple(requirements),
         notes=tuple(ctx.notes),
         persistent=tile.walks_its_grid(kernel),
         workspace_bytes=ctx.workspace_bytes,
         messages=tuple(ctx.messages),
     )
+
+
+def _cluster(kernel: tile.KernelOp) -> tuple[tuple[int, int, int], int]:
+    """The blocks of a cluster as they are launched, and the axis of the logical grid along which they stand."""
+    shape = tile.cluster_shape(kernel)
+    if shape is None:
+        return (1, 1, 1), 0
+    return (prod(shape), 1, 1), next(axis for axis, n in enumerate(shape) if n > 1)
 
 
 @lowers(tile.BlockIndexOp)
