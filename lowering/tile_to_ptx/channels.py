@@ -19,7 +19,7 @@ use completes; a fresh mbarrier lets the first one pass (a wait for the parity o
 their own; one after the token of no operation neither arrives nor counts.
 
 **Slots and phases.** Slot n mod depth is filled by put n and read by get n; an mbarrier completes its phase n div depth, whose parity the reader waits
-for. A counter runs from 0 to 2·depth - 1 and gives both. Puts and gets count apart, in `ctx.counters`, which control flow carries round loops and
+for. A counter runs from 0 to 2·depth - 1 (or on, where the depth is a power of two) and gives both. Puts and gets count apart, in `ctx.counters`, which control flow carries round loops and
 through conditionals like any other value. With one slot a put needs no counter, and a get one only for TMA.
 
 **Padding.** Readers may reach past the tile: instructions take whole steps. Where a dot would sum what lies there, or where it is never written, the
@@ -228,6 +228,10 @@ def _advance(ctx: Context, channel: Channel, side: str) -> tuple[SSAValue, SSAVa
     if channel.depth == 1:
         ctx.counters[key] = ctx.xor(count, 1)
         return ctx.const(0), count
+    if channel.depth & (channel.depth - 1) == 0:  # the counter just goes on, and wraps round at 2³²
+        slot, parity = ctx.and_(count, channel.depth - 1), ctx.and_(ctx.shr(count, channel.depth.bit_length() - 1), 1)
+        ctx.counters[key] = ctx.add(count, 1)
+        return slot, parity
     second = ctx.compare("ge", "s32", count, channel.depth)
     slot = ctx.inst("selp.b32", [ctx.sub(count, channel.depth), count, second], [reg("b32")])
     parity = ctx.inst("selp.b32", [ctx.const(1), ctx.const(0), second], [reg("b32")])
