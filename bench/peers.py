@@ -2,6 +2,8 @@
 
     python bench/peers.py gemm --json bench/results/gemm.json
     python bench/peers.py softmax add --small
+    python bench/peers.py rows --json bench/results/rows.json
+    python bench/peers.py rows --only softmax --warps 4 8 16
 
 Needs a GPU and torch. Every system's result is compared with a float64 reference before it is timed; one that is wrong is reported as
 failed. GEMM is C = A·Bᵀ in bf16; ours writes f32 sums, cuBLAS bf16 ones (half the bytes written), so the comparison favours cuBLAS.
@@ -16,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from peers_rows import ROWS, make_case
 from rounds import GPU, Case, Results, Row, System, measure
 
 from tesela.tools.demo import example
@@ -30,6 +33,7 @@ GEMMS = (
     (4096, 7168, 2048),
     (512, 7168, 2048),
     (128, 7168, 2048),
+    (16, 7168, 7168),
     (4096, 4096, 512),
     (4000, 4104, 4040),
 )
@@ -65,7 +69,8 @@ class Torch:
 
         def run(stream: int) -> None:
             if stream not in self.streams:
-                self.streams[stream] = self.torch.cuda.ExternalStream(stream)
+                # ExternalStream(0) would be a stream of torch's pool, which does not wait for the default one.
+                self.streams[stream] = self.torch.cuda.ExternalStream(stream) if stream else self.torch.cuda.default_stream()
             with self.torch.cuda.stream(self.streams[stream]):
                 function()
 
@@ -74,10 +79,17 @@ class Torch:
     def checked(self, system: System, output: Any, expected: Any, tolerance: float) -> System:
         """The system, if its output is right; else one that says that it is not."""
         output.fill_(float("nan"))
+        return self._checked(system, lambda: output, expected, tolerance)
+
+    def checked_result(self, system: System, results: list[Any], expected: Any, tolerance: float) -> System:
+        """As `checked`, of a system that leaves its result (or a tuple, the first of which counts) in `results`."""
+        return self._checked(system, lambda: results[0][0] if isinstance(results[0], tuple) else results[0], expected, tolerance)
+
+    def _checked(self, system: System, output: Callable[[], Any], expected: Any, tolerance: float) -> System:
         try:
             system.run(0)
             self.torch.cuda.synchronize()
-            error = float(((output.double() - expected).abs().max() / expected.abs().max()).nan_to_num(float("inf")))
+            error = float(((output().double() - expected).abs().max() / expected.abs().max()).nan_to_num(float("inf")))
         except Exception as reason:  # noqa: BLE001 - whatever a contestant raises goes into the results
             problem: Exception = reason
         else:
@@ -95,11 +107,12 @@ def gemm(torch: Torch, m: int, n: int, k: int) -> Case:
     bf16 = torch.torch.bfloat16
     a, b = torch.randn(m, k, dtype=bf16), torch.randn(n, k, dtype=bf16)
     c, theirs = torch.torch.empty(m, n, device="cuda"), torch.torch.empty(m, n, device="cuda", dtype=bf16)
-    kernel = compile_source(example("gemm", "mlir"), None, "gemm")
+    kernel = compile_source(example("gemm", "py"), None, "gemm")
     ours = torch.system("tesela", lambda: kernel(a, b, c))
     cublas = torch.system("cuBLAS", lambda: torch.torch.matmul(a, b.T, out=theirs))
     expected = a.double() @ b.double().T
     systems = [torch.checked(ours, c, expected, 1e-4), torch.checked(cublas, theirs, expected, 1e-2)]
+    sys.stdout.write(f"{kernel.last.label}: ")
     nbytes = 2 * (m * k + n * k) + 4 * m * n
     return Case(f"{m}×{n}×{k}", systems, flops=2 * m * n * k, nbytes=nbytes, graph=nbytes < GRAPH_BYTES)
 
@@ -173,6 +186,7 @@ BENCHMARKS: dict[str, tuple[Callable[..., Case], tuple[Any, ...]]] = {
     "attention": (attention, ATTENTIONS),
     "softmax": (softmax, SOFTMAXES),
     "add": (add, tuple((n,) for n in ADDS)),
+    "rows": (make_case, ROWS),
 }
 
 
@@ -191,8 +205,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("benchmarks", nargs="+", choices=list(BENCHMARKS))
     parser.add_argument("--json", type=Path, help="also write the results there (one benchmark)")
     parser.add_argument("--small", action="store_true", help="the last two cases of each only")
-    parser.add_argument("--only", default="", help="the cases whose arguments, joined by 'x', contain this: 4x16x4096x128xFalse")
+    parser.add_argument("--only", default="", help="the cases whose arguments, joined by 'x', contain this: 4x16x4096x128xFalse, softmax")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--warps", type=int, nargs="+", default=[], help="of `rows` ours also with these numbers of warps")
     arguments = parser.parse_args(argv)
     if arguments.json is not None and len(arguments.benchmarks) != 1:
         parser.error("--json takes one benchmark")
@@ -201,10 +216,11 @@ def main(argv: list[str] | None = None) -> int:
     for name in arguments.benchmarks:
         make, shapes = BENCHMARKS[name]
         results = Results(name, rounds=arguments.rounds)
+        more = {"warps": tuple(arguments.warps)} if name == "rows" else {}
         for shape in shapes[-2:] if arguments.small else shapes:
             if arguments.only not in "x".join(map(str, shape)):
                 continue
-            row = results.add(measure(make(torch, *shape), timer, arguments.rounds))
+            row = results.add(measure(make(torch, *shape, **more), timer, arguments.rounds))
             failed |= "tesela" in row.failed
             sys.stdout.write(f"{name} {show(row)}")
             sys.stdout.flush()

@@ -3,6 +3,8 @@
 A channel has `depth` buffers, one after another, each at a multiple of what its layout's swizzle wants (the hardware swizzles addresses,
 so the pattern must start where the buffer does). A channel that TMA fills has an mbarrier of 8 bytes for each buffer, which counts
 its bytes (PTX ISA 9.0 §9.7.13.15); one between roles has a second for each, on which its readers arrive. Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
+Channels in lockstep have one set of mbarriers, and slot n of one lies beside slot n of the others, %a 0, %b 0, %a 1, %b 1, …, unless their alignment would
+leave gaps.
 
 Where the channels do not fit, those that are never in use at one time become one first (`share_channels`).
 Sets `offset` and `barrier` of the channels, and the attribute `shared` of the kernel: the bytes used so far. Where they are more than a
@@ -29,6 +31,7 @@ from ..dialects.tile import element_type, shape_of
 from .access import memory_bytes
 from .base import Pass, PassContext
 from .dot_rules import round_up
+from .join_channels import lockstep_group
 from .share_channels import share_channels
 
 MBARRIER_BYTES = 8
@@ -65,13 +68,68 @@ class AllocShared(Pass):
             channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
             rings = [_ring(op) for op in channels]
             if sum(ring.bytes(ring.depth) for ring in rings) + scratch_bound(kernel) > target.max_shared_bytes:
+                for channel in channels:
+                    if not channel.joins_roles():  # what one role fills and takes can rather be one ring with others than in step with them
+                        channel.properties.pop("lockstep", None)
                 rings = [_ring(op) for op in share_channels(kernel, channels)]
             _place(kernel, rings, target)
 
 
+def shared_table(module: ModuleOp, target: Target) -> list[str]:
+    """The buffers of a module whose channels are placed, a line each, and the total, the limit and how many stages would fit; empty without channels."""
+    lines: list[str] = []
+    for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        rings = [_ring(op) for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+        if not rings:
+            continue
+        named = [(_ring_name(ring), ring) for ring in rings]
+        width = max(len(name) for name, _ in named)
+        lines += [f"{name:<{width}}  {_ring_text(ring)}" for name, ring in named]
+        scratch = scratch_bound(kernel)
+        if scratch:
+            lines.append(f"{'exchanges':<{width}}  at most {scratch} bytes")
+        total = sum(ring.bytes(ring.depth) for ring in rings)
+        deeper = most_stages(rings, target.max_shared_bytes - scratch)
+        lines.append(f"{'total':<{width}}  {total + scratch} of {target.max_shared_bytes} bytes; {deeper} stages of each would fit")
+    return lines
+
+
+def most_stages(rings: Sequence[_Ring], room: int) -> int:
+    """The largest depth that all channels could have in `room` bytes."""
+    depth = 0
+    while depth < MOST_STAGES and sum(ring.bytes(depth + 1) for ring in rings) <= room:
+        depth += 1
+    return depth
+
+
+MOST_STAGES = 64
+"""Where counting how many stages fit ends."""
+
+
+def _ring_name(ring: _Ring) -> str:
+    return f"%{ring.op.res.name_hint}" if ring.op.res.name_hint else "a channel"
+
+
+def _ring_text(ring: _Ring) -> str:
+    tile_text = f"{'x'.join(map(str, ring.op.res.type.shape))}x{ring.op.res.type.element}"
+    return f"{tile_text}, {ring.slot_bytes} bytes × {ring.depth} stages = {ring.bytes(ring.depth)} bytes"
+
+
 def slot_bytes(channel: async_copy.ChannelOp) -> int:
-    """Bytes from one buffer of the channel to the next. Raises TeselaError where the channel has no layout."""
+    """Bytes of one buffer of the channel. Raises TeselaError where the channel has no layout."""
     return _ring(channel).slot_bytes
+
+
+def slot_stride(channel: async_copy.ChannelOp) -> int:
+    """Bytes from one buffer of the channel to the next: in a lockstep group those of the others lie between. Raises TeselaError where the
+    channel has no layout."""
+    group = [_ring(op) for op in lockstep_group(channel)]
+    return sum(ring.slot_bytes for ring in group) if _lie_together(group) else _ring(channel).slot_bytes
+
+
+def _lie_together(group: Sequence[_Ring]) -> bool:
+    """Whether slots of a lockstep group can lie side by side, without gaps."""
+    return sum(ring.slot_bytes for ring in group) % max(ring.alignment for ring in group) == 0
 
 
 def ring_bytes(channel: async_copy.ChannelOp, depth: int) -> int:
@@ -94,6 +152,10 @@ def region_scratch(region: Region) -> int:
     for op in region.walk():
         if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp) and not _renames(op):
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
+        elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
+            bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
+        elif isinstance(op, tile.PrintOp | tile.AssertOp):
+            bound = max(bound, SCRATCH_ALIGNMENT)
         elif isinstance(op, tile.ReduceOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):
             axis = op.axis.value.data
             ways = _warps_along(encoding.data, axis)
@@ -145,23 +207,32 @@ def _place(kernel: tile.KernelOp, rings: Sequence[_Ring], target: Target) -> Non
     if total > target.max_shared_bytes:
         raise _too_much(kernel, rings, total, target)
     at = 0
-    for ring in sorted(rings, key=lambda ring: -ring.alignment):
-        ring.op.properties["offset"] = IntegerAttr(at, i64)
-        at += ring.slot_bytes * ring.depth
-    for ring in rings:
-        if ring.barriers:
-            ring.op.properties["barrier"] = IntegerAttr(at, i64)
-            at += MBARRIER_BYTES * ring.barriers * ring.depth
+    for group in _in_groups(sorted(rings, key=lambda ring: -ring.alignment)):
+        together, start = _lie_together(group), at
+        for ring in group:
+            ring.op.properties["offset"] = IntegerAttr(start, i64)
+            start += ring.slot_bytes * (1 if together else ring.depth)
+        at += sum(ring.slot_bytes * ring.depth for ring in group)
+    for group in _in_groups(rings):
+        if group[0].barriers:
+            for ring in group:
+                ring.op.properties["barrier"] = IntegerAttr(at, i64)
+            at += MBARRIER_BYTES * group[0].barriers * group[0].depth
     kernel.attributes["shared"] = IntegerAttr(at, i64)
+
+
+def _in_groups(rings: Sequence[_Ring]) -> list[list[_Ring]]:
+    """The rings with those that are in lockstep with them, groups and members in the order given."""
+    groups: dict[object, list[_Ring]] = {}
+    for ring in rings:
+        groups.setdefault(ring.op if ring.op.lockstep is None else (ring.op.parent, ring.op.lockstep), []).append(ring)
+    return list(groups.values())
 
 
 def _too_much(kernel: tile.KernelOp, rings: Sequence[_Ring], total: int, target: Target) -> TeselaError:
     notes = []
     for ring in rings:
-        name = f"%{ring.op.res.name_hint}" if ring.op.res.name_hint else "a channel"
-        tile_text = f"{'x'.join(map(str, ring.op.res.type.shape))}x{ring.op.res.type.element}"
-        text = f"{name}: {tile_text}, {ring.slot_bytes} bytes × {ring.depth} stages = {ring.bytes(ring.depth)} bytes"
-        notes.append(Diagnostic("note", text, nearest_location(ring.op)))
+        notes.append(Diagnostic("note", f"{_ring_name(ring)}: {_ring_text(ring)}", nearest_location(ring.op)))
 
     def needed(depth: int) -> int:
         return sum(ring.bytes(min(depth, ring.depth)) for ring in rings)

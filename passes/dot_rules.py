@@ -26,8 +26,9 @@ along the contiguous dimension, swizzled so that eight rows of a column of 16-by
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import gcd, prod
@@ -40,11 +41,13 @@ from xdsl.dialects.builtin import (
     MemRefType,
     NoneAttr,
     StridedLayoutAttr,
+    StringAttr,
     TensorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from ..dialects import async_copy, tile
+from ..dialects.array_effects import may_write
 from ..dialects.async_roles import role_of
 from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import Mode, SharedLayout, TVLayout
@@ -107,18 +110,51 @@ def _powers_of_two(limit: int) -> Iterator[int]:
 
 @lru_cache(maxsize=1024)
 def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoice:
-    """How `warps` warps (a multiple of 4) compute a dot without batch by wgmma. Deals the warpgroups out for the fewest
-    accumulators a thread, and among those for most warpgroups down the rows, which read the right operand together."""
+    """How `warps` warps (a multiple of 4) compute a dot without batch by wgmma, where nothing else is known. Deals the warpgroups out for the
+    fewest accumulators a thread, and among those for most warpgroups down the rows, which read the right operand together."""
     groups = warps // WARPGROUP_WARPS
-    ways: list[tuple[int, int, int, int, int]] = []
+    ways: list[tuple[int, int, int]] = []
+    for down, along in wgmma_arrangements(warps):
+        slabs, columns = _wgmma_part(shape, down, along)
+        ways.append((slabs * columns, -down, along))
+    _, down, along = min(ways)
+    return wgmma_way(shape, groups, -down, along, WGMMA_MAX_N, lhs_in_registers)
+
+
+def wgmma_arrangements(warps: int) -> Iterator[tuple[int, int]]:
+    """(warpgroups down the rows, along the columns): every divisor of the number of warpgroups down, every power of two that is left
+    for it along."""
+    groups = warps // WARPGROUP_WARPS
     for down in (down for down in range(1, groups + 1) if groups % down == 0):
-        slabs = -(-shape.m // (WGMMA_ROWS * down))
         for along in _powers_of_two(groups // down):
-            # A descriptor may start in the middle of N only at a whole span of the widest swizzle: 64 elements.
-            columns = round_up(shape.n, 8) if along == 1 else round_up(-(-shape.n // along), 64)
-            ways.append((slabs * columns, -down, slabs, along, columns))
-    _, down, slabs, along, columns = min(ways)
-    down = -down
+            yield down, along
+
+
+def _wgmma_part(shape: DotShape, down: int, along: int) -> tuple[int, int]:
+    """(blocks of 64 rows, columns) of one warpgroup. A descriptor may start in the middle of N only at a whole span of the widest swizzle: 64
+    elements of 16 bits."""
+    slabs = -(-shape.m // (WGMMA_ROWS * down))
+    return slabs, round_up(shape.n, 8) if along == 1 else round_up(-(-shape.n // along), 64)
+
+
+def wgmma_columns(shape: DotShape, down: int, along: int) -> int:
+    """Columns that each warpgroup computes."""
+    return _wgmma_part(shape, down, along)[1]
+
+
+def wgmma_way(shape: DotShape, groups: int, down: int, along: int, n: int, lhs_in_registers: bool) -> DotChoice:
+    """A dot without batch by wgmma of at most `n` columns an instruction: `down` x `along` of `groups` warpgroups have parts of their own, the
+    others compute the same."""
+    whole = _wgmma_layouts(shape, groups, down, along, lhs_in_registers)
+    columns = whole.extents[1] // along
+    n = min(n, columns)
+    return replace(whole, pieces=(n,) * (columns // n) + ((columns % n,) if columns % n else ()))
+
+
+@lru_cache(maxsize=1024)
+def _wgmma_layouts(shape: DotShape, groups: int, down: int, along: int, lhs_in_registers: bool) -> DotChoice:
+    """`wgmma_way` but for the instructions' columns, which change no layout."""
+    slabs, columns = _wgmma_part(shape, down, along)
     copies = groups // (down * along)
     thread = [Mode(4, (0, 2)), Mode(8, (1, 0)), Mode(4, (16, 0)), Mode(down, (WGMMA_ROWS * slabs, 0))]
     value = [Mode(2, (0, 1)), Mode(2, (8, 0)), Mode(columns // 8, (0, 8)), Mode(slabs, (WGMMA_ROWS, 0))]
@@ -128,11 +164,8 @@ def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoi
     if lhs_in_registers:
         steps = (Mode(2, (0, 1)), Mode(2, (8, 0)), Mode(2, (0, 8)), Mode(k // K_STEP, (0, K_STEP)), value[3])
         lhs = TVLayout((*thread, Mode(along * copies, (0, 0))), steps)
-    pieces = (WGMMA_MAX_N,) * (columns // WGMMA_MAX_N)
-    if columns % WGMMA_MAX_N:
-        pieces = (*pieces, columns % WGMMA_MAX_N)
     extents = (WGMMA_ROWS * slabs * down, columns * along, k)
-    return DotChoice("wgmma", acc.normalized(), lhs.normalized() if lhs else None, None, extents, (down, along), slabs, pieces)
+    return DotChoice("wgmma", acc.normalized(), lhs.normalized() if lhs else None, None, extents, (down, along), slabs)
 
 
 # ---- mma.sync -------------------------------------------------------------------------------------------------------
@@ -140,25 +173,44 @@ def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoi
 
 @lru_cache(maxsize=1024)
 def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
-    """How `warps` warps compute a dot by mma.sync m16n8k16. With `rows_only` all warps go down the rows if there are rows enough: then an
-    accumulator has the layout of a left operand of as many rows."""
+    """How `warps` warps compute a dot by mma.sync m16n8k16, where nothing else is known. With `rows_only` all warps go down the rows if there are
+    rows enough: then an accumulator has the layout of a left operand of as many rows."""
     rows_only = rows_only and -(-shape.m // MMA_ROWS) >= warps
-    first = shape.batch[0] if shape.batch else 1
     ways: list[tuple[int, int, int, int]] = []
-    for batches, down, along in product(_powers_of_two(warps), repeat=3):
-        if warps % (batches * down * along) or first % batches or (rows_only and down < warps):
-            continue
-        per_batch = first // batches * prod(shape.batch[1:])
-        rows = -(-shape.m // (MMA_ROWS * down))
-        columns = -(-shape.n // (MMA_COLUMNS * along))
-        # A 16x8x16 multiplication takes about 8 clocks of a quarter SM; reading 16x16 (16x8) elements by ldmatrix takes 16 (8),
-        # since four quarters share the 128 bytes a clock.
-        cost = per_batch * (8 * rows * columns + 16 * rows + 8 * columns)
-        ways.append((cost, -batches, -down, along))
+    for batches, down, along in mma_arrangements(shape, warps):
+        if not rows_only or down == warps:
+            ways.append((mma_clocks(shape, batches, down, along), -batches, -down, along))
     _, batches, down, along = min(ways)
-    batches, down = -batches, -down
+    return mma_way(shape, warps, -batches, -down, along)
+
+
+def mma_arrangements(shape: DotShape, warps: int) -> Iterator[tuple[int, int, int]]:
+    """(warps along the first batch dimension, down the rows, along the columns): all powers of two that `warps` can be dealt out to."""
+    first = shape.batch[0] if shape.batch else 1
+    for batches, down, along in product(_powers_of_two(warps), repeat=3):
+        if not (warps % (batches * down * along) or first % batches):
+            yield batches, down, along
+
+
+def _mma_part(shape: DotShape, batches: int, down: int, along: int) -> tuple[int, int, int]:
+    """(matrices of the batch, tiles of 16 rows, tiles of 8 columns) of one warp."""
+    per_batch = (shape.batch[0] if shape.batch else 1) // batches * prod(shape.batch[1:])
+    return per_batch, -(-shape.m // (MMA_ROWS * down)), -(-shape.n // (MMA_COLUMNS * along))
+
+
+def mma_clocks(shape: DotShape, batches: int, down: int, along: int) -> int:
+    """Clocks of a warp for one step of K: a 16x8x16 multiplication takes about 8 clocks of a quarter SM; reading 16x16 (16x8) elements by ldmatrix
+    takes 16 (8), since four quarters share the 128 bytes a clock."""
+    per_batch, rows, columns = _mma_part(shape, batches, down, along)
+    return per_batch * (8 * rows * columns + 16 * rows + 8 * columns)
+
+
+@lru_cache(maxsize=4096)
+def mma_way(shape: DotShape, warps: int, batches: int, down: int, along: int) -> DotChoice:
+    """A dot by mma.sync m16n8k16 of `batches` x `down` x `along` of `warps` warps; the others compute the same."""
+    first = shape.batch[0] if shape.batch else 1
     copies = warps // (batches * down * along)
-    rows, columns = -(-shape.m // (MMA_ROWS * down)), -(-shape.n // (MMA_COLUMNS * along))
+    _, rows, columns = _mma_part(shape, batches, down, along)
     k = round_up(shape.k, K_STEP)
     depth = len(shape.batch)
 
@@ -181,7 +233,7 @@ def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
         (mode(2, m=1), mode(2, m=8), mode(columns, n=MMA_COLUMNS), mode(k // K_STEP, m=K_STEP), *outer),
     )
     extents = (MMA_ROWS * rows * down, MMA_COLUMNS * columns * along, k)
-    return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents)
+    return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents, (down, along))
 
 
 # ---- choosing for an op ---------------------------------------------------------------------------------------------
@@ -215,32 +267,66 @@ def takes_wgmma(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -
     return target.has_wgmma and warps % WARPGROUP_WARPS == 0 and not dot_shape(op).batch
 
 
+def unit_of(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> str:
+    """'wgmma' for an `async.dot`, 'mma' for a `tile.dot`. Raises TeselaError for element types without an instruction, and for an `async.dot` that
+    wgmma cannot compute."""
+    check_types(op)
+    if not isinstance(op, async_copy.DotOp):
+        return "mma"
+    if not takes_wgmma(op, warps, target):
+        raise TeselaError.at(
+            op,
+            f"async.dot is wgmma: it needs sm_90a and whole warpgroups, found {target.name} and {warps} warps",
+            "compute it with tile.dot on tiles read by async.read, or let plan-dataflow choose",
+        )
+    return "wgmma"
+
+
 def dot_requirements(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> DotChoice:
-    """The layouts that a dot wants: of an `async.dot` those of wgmma, of a `tile.dot` those of mma.sync.
+    """The way of a dot: the one that its attribute `instruction` names (infer-layouts has put it there), else the one that is best where nothing else is
+    known, of an `async.dot` by wgmma, of a `tile.dot` by mma.sync.
 
     Raises TeselaError for element types without an instruction, for an `async.dot` on a target without wgmma, and where
     the accumulator does not fit the registers of `warps` warps.
     """
-    check_types(op)
-    shape = dot_shape(op)
-    if isinstance(op, async_copy.DotOp):
-        if not takes_wgmma(op, warps, target):
-            raise TeselaError.at(
-                op,
-                f"async.dot is wgmma: it needs sm_90a and whole warpgroups, found {target.name} and {warps} warps",
-                "compute it with tile.dot on tiles read by async.read, or let plan-dataflow choose",
-            )
-        choice = wgmma_choice(shape, warps, isinstance(op.lhs.type, TensorType))
-    else:
-        choice = mma_choice(shape, warps, in_chain(op))
-    used, limit = choice.acc.num_values, accumulator_limit(warps, target)
-    if used > limit:
-        raise TeselaError.at(
-            op,
-            f"the accumulator {_plain(async_copy.pending_tile(op.acc.type))} takes {used} registers of each of {32 * warps} threads, {limit} are free for it",
-            "make the tile smaller, or give the kernel more warps (attributes {warps = …})",
-        )
+    unit, shape = unit_of(op, warps, target), dot_shape(op)
+    stated = op.attributes.get("instruction")
+    choice = named_way(stated.data, shape, warps, isinstance(op.lhs.type, TensorType)) if isinstance(stated, StringAttr) else None
+    if choice is None:
+        in_registers = isinstance(op.lhs.type, TensorType)
+        choice = wgmma_choice(shape, warps, in_registers) if unit == "wgmma" else mma_choice(shape, warps, in_chain(op))
+    if choice.acc.num_values > accumulator_limit(warps, target):
+        raise accumulator_error(op, warps, target, choice)
     return choice
+
+
+_WAY = re.compile(r"(wgmma|mma) m\d+n(\d+)k\d+ (?:(\d+)x)?(\d+)x(\d+) (shared|registers)")
+
+
+def named_way(text: str, shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoice | None:
+    """The way that a whole `instruction` names (`dot_candidates` says how they are written), None for only some words of one."""
+    match = _WAY.fullmatch(text)
+    if match is None:
+        return None
+    n, down, along = int(match[2]), int(match[4]), int(match[5])
+    if match[1] == "wgmma":
+        return wgmma_way(shape, warps // WARPGROUP_WARPS, down, along, n, lhs_in_registers)
+    return mma_way(shape, warps, int(match[3] or 1), down, along)
+
+
+def accumulator_error(
+    op: tile.DotOp | async_copy.DotOp, warps: int, target: Target, choice: DotChoice | None = None
+) -> TeselaError:
+    """That no way's accumulator (or that of `choice`) fits the registers."""
+    if choice is None:
+        shape = dot_shape(op)
+        choice = wgmma_choice(shape, warps, False) if isinstance(op, async_copy.DotOp) else mma_choice(shape, warps, False)
+    used, limit = choice.acc.num_values, accumulator_limit(warps, target)
+    return TeselaError.at(
+        op,
+        f"the accumulator {_plain(async_copy.pending_tile(op.acc.type))} takes {used} registers of each of {32 * warps} threads, {limit} are free for it",
+        "make the tile smaller, or give the kernel more warps (attributes {warps = …})",
+    )
 
 
 def accumulator_limit(warps: int, target: Target) -> int:
@@ -332,15 +418,14 @@ def buffer_readers(channel: SSAValue) -> Iterator[tuple[Operation, int, tuple[in
 def channel_needs(channel: SSAValue, target: Target) -> ChannelNeeds:
     """The extents that the channel's readers reach, and whether they need zeros there."""
     shape = channel.type.shape
-    extents = list(shape)
-    summed: list[tuple[int, int]] = []
+    extents: Sequence[int] = shape
+    zeros = False
 
     def need(dot: tile.DotOp | async_copy.DotOp, index: int, dims: tuple[int, ...]) -> None:
-        m, n, k = dot_requirements(dot, block_warps(dot), target).extents
-        rows, columns = (m, k) if index == 0 else (k, n)
-        for d, extent in ((dims[-2], rows), (dims[-1], columns)):
-            extents[d] = max(extents[d], extent)
-        summed.append((dims[-1] if index == 0 else dims[-2], k))
+        nonlocal extents, zeros
+        choice = dot_requirements(dot, block_warps(dot), target)
+        extents = reach(extents, choice, index, dims)
+        zeros |= choice.extents[2] > shape[dims[-1] if index == 0 else dims[-2]]
 
     for user, index, dims in buffer_readers(channel):
         if isinstance(user, async_copy.DotOp):
@@ -349,7 +434,7 @@ def channel_needs(channel: SSAValue, target: Target) -> ChannelNeeds:
             for use in user.res.uses:
                 if isinstance(use.operation, tile.DotOp) and use.index < 2:
                     need(use.operation, use.index, dims)
-    return ChannelNeeds(tuple(extents), any(k > shape[d] for d, k in summed))
+    return ChannelNeeds(tuple(extents), zeros)
 
 
 def contiguous_dim(put: async_copy.PutOp) -> int | None:
@@ -371,24 +456,47 @@ def static_strides(kind: MemRefType) -> tuple[int | None, ...]:
     return tuple(reversed(strides))
 
 
-def channel_layout(channel: async_copy.ChannelOp, users: Sequence[Operation], needs: ChannelNeeds) -> SharedLayout:
-    """The layout of a channel's buffers, for all who read and write them. `users`: the ops that use the channel; `needs`: its readers'.
+def channel_layouts(channel: async_copy.ChannelOp, reach: Sequence[int]) -> list[list[SharedLayout]]:
+    """The layouts that a channel's buffers may have where they must reach `reach`: for each dimension, those contiguous along it, in rows of each span
+    that TMA writes and that divides the extent. First along the dimension that is contiguous in the array it is filled from (from registers: the
+    last one), so that whole vectors or boxes can be copied; wide rows first."""
+    size = OPERAND_BYTES
+    puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
+    first = contiguous_dim(puts[0]) if puts else None
+    rank = len(reach)
+    first = rank - 1 if first is None else first
+    found = []
+    for inner in (first, *(d for d in reversed(range(rank)) if d != first)):
+        extents = list(reach)
+        # A row is 16 bytes at least. What is added here is read by nobody.
+        extents[inner] = round_up(extents[inner], 16 // size)
+        order = (inner, *(d for d in reversed(range(rank)) if d != inner))
+        spans = [span for span in (128, 64, 32, 0) if extents[inner] * size % (span or 16) == 0]
+        found.append([SharedLayout.tma(tuple(extents), size, span, order) for span in spans])
+    return found
 
-    Contiguous along the dimension that is contiguous in the array it is filled from, so that whole vectors or boxes can be copied (from
-    registers: along the last one); rounded up to what the readers reach; in rows as wide as divide the extent, swizzled.
-    """
-    shape = channel.res.type.shape
-    put = next((user for user in users if isinstance(user, async_copy.PutOp)), None)
-    inner = contiguous_dim(put) if put is not None else None
-    if inner is None:
-        inner = len(shape) - 1
-    extents = list(needs.extents)
-    # A row is 16 bytes at least. What is added here is read by nobody.
-    extents[inner] = round_up(extents[inner], 16 // OPERAND_BYTES)
+
+def copy_layout(layout: SharedLayout, shape: Sequence[int], threads: int, vector: int) -> TVLayout:
+    """How threads share a copy into a buffer: along its contiguous dimension first, `vector` elements each."""
+    contiguous = (d for d, digits in enumerate(layout.normalized().modes) if digits and digits[0][1] == 1)
+    inner = next(contiguous, len(shape) - 1)
     order = (inner, *(d for d in reversed(range(len(shape))) if d != inner))
-    row = extents[inner] * OPERAND_BYTES
-    span = next(span for span in (128, 64, 32, 0) if row % (span or 16) == 0)
-    return SharedLayout.tma(tuple(extents), OPERAND_BYTES, span, order)
+    return TVLayout.blocked(tuple(shape), threads, order, vector)
+
+
+def registers_of(layout: TVLayout, element: Attribute) -> int:
+    """32-bit registers of a thread that a tile of this layout takes."""
+    return -(-layout.num_values * getattr(element, "bitwidth", 64) // 32)
+
+
+def reach(shape: Sequence[int], choice: DotChoice, index: int, dims: Sequence[int]) -> tuple[int, ...]:
+    """How far a dot reads an operand's buffer of a tile of `shape`; `dims`: for each of the operand's dimensions the buffer's."""
+    m, n, k = choice.extents
+    extents = list(shape)
+    rows, columns = (m, k) if index == 0 else (k, n)
+    for d, extent in ((dims[-2], rows), (dims[-1], columns)):
+        extents[d] = max(extents[d], extent)
+    return tuple(extents)
 
 
 def block_warps(op: Operation) -> int:
@@ -451,6 +559,8 @@ def choose_put(
             reason = f"a dot sums over K in steps of {K_STEP}, and the tile's K is no multiple: the rest must be zero"
         elif layout.tma_form(OPERAND_BYTES) is None:
             reason = f"TMA does not write the layout {layout}"
+        elif layout.contiguous(inner) == 1 and layout.shape()[inner] > 1:
+            reason = "the buffer is contiguous along another dimension than the array"
         elif (store := earlier_store(put)) is not None:
             name = store.array.name_hint or "an array"
             reason = f"the block may have stored to the same memory before, through %{name}: state noalias if it has not"
@@ -491,7 +601,7 @@ def _known_align(put: async_copy.PutOp, align: int) -> int:
     return align
 
 
-def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | async_copy.StoreOp | None:
+def earlier_store(put: async_copy.PutOp) -> Operation | None:
     """A store of the kernel that may come before the put and may write the memory it reads; None if there is none."""
     kernel: Operation = put
     while not isinstance(kernel, tile.KernelOp):
@@ -501,7 +611,7 @@ def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | async_copy.StoreOp | 
     for array in kernel.args:
         if isinstance(array.type, MemRefType) and may_alias(kernel, array, put.array):
             for use in array.uses:
-                if isinstance(use.operation, tile.StoreOp | async_copy.StoreOp) and may_precede(use.operation, put, across_tiles=False):
+                if may_write(use.operation) and may_precede(use.operation, put, across_tiles=False):
                     return use.operation
     return None
 

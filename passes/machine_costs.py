@@ -16,6 +16,37 @@ DOT_MACS_PER_CLOCK = {"wgmma": 2048, "mma": 1024}
 """Multiplications of 16-bit operands: m64n256k16 in 128 clocks. Of `mma.sync` what an A100 does (its data sheet: 312 TFLOP/s on 108
 multiprocessors at 1.41 GHz)."""
 
+COPY_LATENCY_L2 = {"tma": 466, "cp.async": 294}
+"""The same from L2, which holds what neighbouring blocks have loaded."""
+
+DOT_DRAIN = 55
+"""Clocks from the last multiplication of a batch of wgmma to its completion: a batch of four m64n256k16 takes 567 from issue, 512 of them at work."""
+
+LANES_PER_CLOCK = {"alu": 119, "sfu": 15.8, "convert": 57, "shuffle": 32, "shared": 8}
+"""Results of one multiprocessor in a clock, over all lanes: 32-bit arithmetic (ffma), special functions (ex2), conversions to 16 bits (of two
+elements at once), shuffles, and 16-byte accesses to shared memory (128 bytes)."""
+
+BARRIER_CLOCKS = 45
+"""A wait on an mbarrier whose phase is complete already; a `bar.sync` of 256 threads takes 29."""
+
 L2_SHARED_BYTES = 34 * 2**20
 """What blocks that run at the same time may share, in all, to find it in L2 mostly: of 50 to 60 MB, beside what streams through (measured with attention:
 groups of heads whose keys and values are about as large are best)."""
+
+MEGAHERTZ = 1980.0
+"""The clock that all of this is measured at."""
+
+L2_BYTES_PER_CLOCK = 52
+"""What each multiprocessor gets from L2 when all of them stream (estimate: 128×256 tiles read 38 at 778 TFLOP/s, and are not limited by it)."""
+
+STORE_BYTES_PER_CLOCK = 32
+"""What one multiprocessor writes (estimate)."""
+
+MEMORY_BYTES_PER_CLOCK = 2150
+"""What the device's memory moves for all: 4265 GB/s of a device copy."""
+
+BLOCK_START_CLOCKS = 1000
+"""From the end of one block to the first copy of the next one (estimate)."""
+
+ARRIVAL_CLOCKS = 2000
+"""A fence, an atomic operation in L2 and two barriers of the block (estimate from L2's latency)."""

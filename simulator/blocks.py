@@ -27,8 +27,9 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IntegerType
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
@@ -43,6 +44,9 @@ from .block_calls import (
     infer_dims,
     written_arguments,
 )
+from .block_indexed import Place, atomic, atomic_at, load_at, load_indexed, store_at, store_indexed
+from .block_inline import inline_ptx
+from .block_messages import check, print_values
 from .block_ops import MEANINGS, Refused, check_dot
 from .channels import PAST, Buffer, Channel, Dots, Pending, Slot, Token
 from .contract import grid_shape
@@ -63,6 +67,8 @@ class Frame:
     blocks: int = 1
     channels: dict[Operation, Channel] = field(default_factory=dict)
     dots: Dots = field(default_factory=Dots)
+    met: dict[int, dict[int, list[Any]]] = field(default_factory=dict)
+    """Of all blocks: the tiles of the parts that have come to a point, as long as some are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +112,37 @@ class Semantics:
     def store(self, array: Any, starts: Sequence[int], dims: Sequence[int], value: Any) -> None:
         store_tile(array, starts, dims, value)
 
+    def load_at(self, array: Any, place: Place, *fill: Any) -> Any:
+        return load_at(array, place, *fill)
+
+    def store_at(self, array: Any, place: Place, value: Any) -> None:
+        store_at(array, place, value)
+
+    def atomic(self, kind: tile.AtomicKind, array: Any, place: Place, value: Any, *expected: Any) -> Any:
+        return atomic_at(kind, array, place, value, *expected)
+
+    def item(self, x: Any, which: int) -> Any:
+        """One of the pairs along the last dimension."""
+        return x[..., which]
+
     def dot(self, a: Any, b: Any, acc: Any) -> Any:
         return ta.dot(a, b, acc)
 
     def integer(self, value: Any) -> int:
         """An index or a condition that decides what the program does."""
         return int(value)
+
+    def inline(self, function: Callable[..., Sequence[Any]], operands: Sequence[Any], dtypes: Sequence[np.dtype]) -> Sequence[Any]:
+        """The results, of these types, of a function from operand values that is not known to be anything but a function."""
+        return function(*operands)
+
+    def shown(self, value: Any) -> Any:
+        """A value as it is printed."""
+        return value
+
+    def integers(self, value: Any) -> Any:
+        """A tile of indices."""
+        return value
 
     def same(self, a: Any, b: Any) -> bool:
         return a.tobytes() == b.tobytes()
@@ -349,6 +380,10 @@ def _token(semantics: Semantics, op: Operation) -> Effect:
     return lambda frame: (token,)
 
 
+def _split(semantics: Semantics, op: Operation) -> Effect:
+    return lambda frame, source: (semantics.item(source, 0), semantics.item(source, 1))
+
+
 # --- The grid of a kernel that walks it itself ---
 
 
@@ -366,9 +401,50 @@ def _grid_extent(semantics: Semantics, op: Operation) -> Effect:
     return lambda frame: (np.asarray(frame.grid[axis], ta.I64),)
 
 
+# --- Blocks that share a point of the grid ---
+
+
+def _addition(semantics: Semantics, kind: Attribute) -> Callable[[Any, Any], Any]:
+    """The meaning of the addition of two tiles."""
+    operands = Block(arg_types=[kind, kind]).args
+    function = semantics.meaning((arith.AddiOp if isinstance(element_type(kind), IntegerType) else arith.AddfOp)(*operands))
+    assert function is not None
+    return function
+
+
+def _sum_parts(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, tile.SumPartsOp)
+    count, parts = len(op.tiles), op.parts.value.data
+    add = [_addition(semantics, value.type) for value in op.tiles]
+
+    def run(frame: Frame, *operands: Any) -> Sequence[Any]:
+        tiles = list(operands[:count])
+        point, part = (semantics.integer(value) for value in operands[count:])
+        met = frame.met.setdefault(point, {})
+        if part in met or not 0 <= part < parts:
+            raise Refused(f"part {part} of point {point} came twice, or is none of {parts}", "each block of a point has a part of its own")
+        met[part] = tiles
+        if len(met) < parts:
+            return (*tiles, np.asarray(False))
+        frame.met.pop(point)
+        sums = met[0]
+        for number in range(1, parts):
+            sums = [function(total, value) for function, total, value in zip(add, sums, met[number])]
+        return (*sums, np.asarray(True))
+
+    return run
+
+
 _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     tile.LoadOp.name: _load,
     tile.StoreOp.name: _store,
+    tile.LoadIndexedOp.name: load_indexed,
+    tile.StoreIndexedOp.name: store_indexed,
+    tile.AtomicOp.name: atomic,
+    tile.SplitOp.name: _split,
+    tile.InlinePtxOp.name: inline_ptx,
+    tile.PrintOp.name: print_values,
+    tile.AssertOp.name: check,
     async_copy.ChannelOp.name: _channel,
     async_copy.PutOp.name: _put,
     async_copy.WriteOp.name: _write,
@@ -384,6 +460,7 @@ _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     tile.BlockIndexOp.name: _block_index,
     tile.BlockCountOp.name: _block_count,
     tile.GridExtentOp.name: _grid_extent,
+    tile.SumPartsOp.name: _sum_parts,
 }
 """Operations that touch memory, channels or the launch: name -> decoded operation -> (frame, operands) -> results."""
 
@@ -588,9 +665,10 @@ def run_kernel(
         np.random.default_rng(seed).shuffle(points)
     size = len(decoder.slots)
     # Overflow, NaN and division of floats by zero are values, not mistakes (docs/numbers.md).
+    met: dict[int, dict[int, list[Any]]] = {}
     with np.errstate(all="ignore"):
         for point in points:
-            frame = Frame([*arguments, *[None] * (size - len(arguments))], tuple(grid), point[0], len(points))
+            frame = Frame([*arguments, *[None] * (size - len(arguments))], tuple(grid), point[0], len(points), met=met)
             for slot, coordinate in zip(coordinates, point):
                 frame.values[slot] = np.asarray(coordinate, ta.I64)
             _run_alone(body, frame)

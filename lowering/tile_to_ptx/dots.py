@@ -34,7 +34,7 @@ from ...dialects import async_copy, tile
 from ...dialects.layout import SharedLayout, TVLayout
 from ...dialects.ptx import reg
 from ...passes import dot_rules
-from ...passes.dot_rules import K_STEP, OPERAND_BYTES, WGMMA_MAX_N, WGMMA_ROWS, DotChoice
+from ...passes.dot_rules import K_STEP, OPERAND_BYTES, WGMMA_ROWS, DotChoice
 from .channels import buffer_of
 from .context import Context, lowers
 from .shared_access import TileRead, plan_read
@@ -116,14 +116,17 @@ def _descriptor(ctx: Context, op: async_copy.DotOp, value: SSAValue, mn_dim: int
     high = (form.stride >> 4) | SWIZZLE_MODE[form.swizzle] << 30
     high -= (high >> 31) << 32
 
-    def make() -> SSAValue:
-        address = ctx.shr(ctx.and_(ctx.add(buffer.address, start), DESCRIPTOR_ADDRESS_MASK), 4)
-        low = ctx.or_(address, form.leading >> 4 << 16)
+    def low() -> SSAValue:
+        address = ctx.shr(ctx.and_(ctx.add(buffer.start, start), DESCRIPTOR_ADDRESS_MASK), 4)
+        return ctx.or_(address, form.leading >> 4 << 16)
+
+    def whole(low: SSAValue) -> SSAValue:
         return ctx.inst("mov.b64", [ctx.concat([low, ctx.const(high)])], [reg("b64")])
 
-    if ctx.is_static(buffer.address):
-        return ctx.once_static(("descriptor", buffer.address, form, start), make), form
-    return make(), form
+    first = ctx.once(("descriptor", buffer.start, form, start), low)  # of the channel's first slot; the others' are multiples of 16 bytes further
+    if ctx.known(buffer.slot) == 0:
+        return ctx.once_static(("whole descriptor", first, high), lambda: whole(first)), form
+    return whole(ctx.add(first, ctx.mul(buffer.slot, buffer.stride >> 4))), form
 
 
 @lowers(async_copy.DotOp)
@@ -161,7 +164,7 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
             opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind}"
             for step in range(steps):
                 b, form = right
-                b = _advance(ctx, b, form.at(piece * WGMMA_MAX_N, step * K_STEP))
+                b = _advance(ctx, b, form.at(piece * choice.pieces[0], step * K_STEP))
                 transposed = int(form.mn_contiguous)
                 if left is not None:
                     a, form = left
@@ -246,7 +249,7 @@ class _Fragments:
             self.registers = _zero_past_k(ctx, ctx.get(value), layout, k_dim, k)
             return
         buffer = buffer_of(ctx, value)
-        self.read = plan_read(ctx, buffer.address, buffer.layout, layout)
+        self.read = plan_read(ctx, buffer.address(ctx), buffer.layout, layout)
         self.steps: dict[int, list[int]] = {}
         for i in range(self.read.count):
             values = range(i * self.read.values, (i + 1) * self.read.values)

@@ -13,9 +13,8 @@ of 128 bytes, ldmatrix: x is the lane's row and chunk; steps along K are XORs of
 
 Where bits overlap (a tile of odd extents), each address is computed from its coordinates at run time: more instructions, the same values.
 
-**Matrices.** ldmatrix and stmatrix move 8×8 matrices of 16-bit elements; lane l holds row l / 4, columns 2(l % 4) and one more, and lanes 8j … 8j+7 give
-the addresses of the rows of matrix j (PTX ISA 9.0 §9.7.15.5.15). A register layout that starts so can be read through them: `matrix_form`
-gives the layout of *addresses*, in which a lane is a row, and the rest of this file treats it as any other.
+**Matrices.** What ldmatrix and stmatrix can move (`passes/matrix_access.py`) has a layout of *addresses*, in which a lane is a row of a matrix, and this
+file treats it as any other.
 """
 
 from __future__ import annotations
@@ -28,8 +27,9 @@ from operator import or_
 
 from xdsl.ir import SSAValue
 
-from ...dialects.layout import LayoutError, Mode, SharedLayout, TVLayout, common_vector, split_modes
+from ...dialects.layout import Mode, SharedLayout, TVLayout
 from ...dialects.ptx import reg
+from ...passes.matrix_access import access_vector, matrix_form
 from .context import Context
 
 Coords = tuple[int, ...]
@@ -228,72 +228,6 @@ def _element_offset(ctx: Context, shared: SharedLayout, size: int, layout: TVLay
     return _swizzle(ctx, total, (s.shift, ((1 << s.bits) - 1) << (s.base + size.bit_length() - 1)))
 
 
-# ---- 8x8 matrices ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixForm:
-    """`count` matrices an instruction (1, 2 or 4), transposed or not; `layout`: lanes are rows, values are instructions."""
-
-    count: int
-    transposed: bool
-    layout: TVLayout
-
-    def opcode(self, name: str) -> str:
-        """`name`: ldmatrix or stmatrix."""
-        return f"{name}.sync.aligned.m8n8.x{self.count}{'.trans' if self.transposed else ''}.shared.b16"
-
-
-@lru_cache(maxsize=1024)
-def matrix_form(registers: TVLayout, shared: SharedLayout) -> MatrixForm | None:
-    """How ldmatrix (stmatrix) moves a tile of 16-bit elements between a buffer and registers; None if it cannot."""
-    try:
-        quad, rest = split_modes(registers.thread, 4)
-        eight, others = split_modes(rest, 8)
-        pair, more = split_modes(registers.value, 2)
-    except LayoutError:
-        return None
-    if len(quad) != 1 or len(eight) != 1 or len(pair) != 1 or (quad[0].extent, eight[0].extent, pair[0].extent) != (4, 8, 2):
-        return None
-    rank = registers.rank
-    column = next((d for d in range(rank) if pair[0].stride == _unit(d, rank)), None)
-    row = next((d for d in range(rank) if eight[0].stride == _unit(d, rank)), None)
-    if column is None or row is None or row == column or quad[0].stride != _unit(column, rank, 2):
-        return None
-    if any(reach > extent for reach, extent in zip(registers.shape(), shared.shape(), strict=True)):
-        return None
-    if shared.contiguous(column) % 8 == 0:
-        along, across = column, row
-    elif shared.contiguous(row) % 8 == 0:
-        along, across = row, column
-    else:
-        return None
-    if any(mode.stride[along] % 8 for mode in (*others, *more)):  # a row of a matrix is 16 aligned bytes
-        return None
-    for count in (4, 2, 1):
-        try:
-            matrices, values = split_modes(more, count)
-        except LayoutError:
-            continue
-        if _product(matrices) != count:
-            continue
-        idle = Mode(4 // count, (0,) * rank)  # lanes whose addresses the instruction does not use
-        thread = (Mode(8, _unit(across, rank)), *matrices, idle, *others)
-        return MatrixForm(count, along == row, TVLayout(thread, values or (Mode(1, (0,) * rank),)))
-    return None
-
-
-def _unit(dim: int, rank: int, step: int = 1) -> Coords:
-    return tuple(step if d == dim else 0 for d in range(rank))
-
-
-def _product(modes: Sequence[Mode]) -> int:
-    total = 1
-    for mode in modes:
-        total *= mode.extent
-    return total
-
-
 # ---- moving tiles ---------------------------------------------------------------------------------------------------
 
 
@@ -332,7 +266,7 @@ def plan_read(ctx: Context, base: SSAValue, shared: SharedLayout, layout: TVLayo
     if form is not None:
         access = plan_shared(ctx, base, shared, 2, form.layout, 1, form.layout.shape())
         return TileRead(access, form.opcode("ldmatrix"), n // (2 * form.count), 2 * form.count)
-    vector = _access_vector(layout, shared, shared.shape())
+    vector = access_vector(layout, shared, shared.shape())
     access = plan_shared(ctx, base, shared, 2, layout, vector, shared.shape())
     return TileRead(access, f"ld.shared.{'b16' if vector == 1 else _form(vector)}", n // vector, vector)
 
@@ -354,7 +288,7 @@ def write_tile(
         access = plan_shared(ctx, base, shared, 2, form.layout, 1, form.layout.shape())
         ctx.inst(form.opcode("stmatrix"), [access.address, value], offsets=access.offsets, guard=guard)
         return
-    vector = gcd(_access_vector(layout, shared, extents), 16 // size)
+    vector = gcd(access_vector(layout, shared, extents), 16 // size)
     access = plan_shared(ctx, base, shared, size, layout, vector, extents)
     inside = ctx.both(access.inside, guard)
     if size == 4:
@@ -365,13 +299,6 @@ def write_tile(
         ctx.inst("st.shared.b16", [access.address, value], offsets=access.offsets, guard=inside)
     else:
         ctx.inst(f"st.shared.{_form(vector)}", [access.address, value], offsets=access.offsets, guard=inside)
-
-
-def _access_vector(layout: TVLayout, shared: SharedLayout, extents: Sequence[int]) -> int:
-    """How many elements one access may move: side by side in both, inside `extents` as a whole, at most 16 bytes."""
-    dim, width = common_vector(layout, shared)
-    width = gcd(width, layout.num_values, 8)
-    return gcd(width, extents[dim]) if layout.shape()[dim] > extents[dim] else width
 
 
 def _form(vector: int) -> str:
