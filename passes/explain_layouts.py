@@ -21,10 +21,12 @@ from xdsl.ir import Operation, SSAValue
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Location, nearest_location
 from ..dialects.layout import Mode, SharedLayout, TVLayout
+from ..dialects.layout_attrs import ConvertOp, tv_layout_of
 from ..dialects.linear_layout import conflict_ranks
 from . import dot_rules
 from .access import argument_align, memory_bytes, vector_access
 from .dot_candidates import DotCandidate
+from .exchanges import EXCHANGED_BITS, Exchange, plan_exchange
 from .infer_layouts import Solved
 from .layout_problem import put_choice
 from .layout_rules import tile_of, trips
@@ -54,6 +56,7 @@ def explain(solved: Solved) -> tuple[str, list[Choice]]:
         *(_channel(solved, op, variable) for op, variable in made.channels.items()),
         *(_dot(solved, op, variable) for op, variable in made.dots.items()),
         *(_value(solved, root, variable) for root, variable in made.classes.items()),
+        *(_conversion(solved, op) for op in solved.converts),
     ]
     return head, sorted(choices, key=lambda choice: _key(choice.place))
 
@@ -269,6 +272,47 @@ def _put_access(solved: Solved, put: async_copy.PutOp, layout: SharedLayout, siz
     )  # fmt: skip
 
 
+# ---- conversions ----------------------------------------------------------------------------------------------------
+
+
+def _conversion(solved: Solved, op: ConvertOp) -> Choice:
+    kind = op.source.type
+    assert isinstance(kind, TensorType)
+    name = f"%{op.source.name_hint}" if op.source.name_hint else "a value"
+    choice = Choice(nearest_location(op), name, f"conversion {_tile_text(kind)}")
+    source, result = tv_layout_of(kind), tv_layout_of(op.result.type)
+    assert source is not None and result is not None
+    choice.lines += [("from", str(source)), ("to", str(result))]
+    if source.value_map(result) is not None:
+        choice.lines.append(("by", "names: every thread has what it needs"))
+        return choice
+    plan = conversion_plan(solved, op)
+    if plan is None:
+        choice.lines.append(("by", "shared memory, element by element"))
+        return choice
+    size = memory_bytes(kind.element_type)
+    choice.lines.append(("by", f"shared memory, as {plan.shared}, {plan.nbytes} bytes"))
+    sides = ((source, plan.write, "written"), (result, plan.read, "read"))
+    for layout, access, verb in sides:
+        found = _register_access(layout, plan.shared, size, access is plan.read, solved.made.target.compute_capability >= (9, 0), op)
+        choice.lines.append(("banks", f"{verb} by {access.count} × {found}"))
+    if plan.conflicts:
+        choice.lines.append(("banks", "the least of all swizzles"))
+    return choice
+
+
+def conversion_plan(solved: Solved, op: ConvertOp) -> Exchange | None:
+    """The buffer that a conversion goes through; None where elements go one by one, or stay in their threads."""
+    kind = op.source.type
+    assert isinstance(kind, TensorType)
+    source, result = tv_layout_of(kind), tv_layout_of(op.result.type)
+    assert source is not None and result is not None
+    size = memory_bytes(kind.element_type)
+    if 8 * size not in EXCHANGED_BITS or getattr(kind.element_type, "bitwidth", 64) != 8 * size or source.value_map(result) is not None:
+        return None
+    return plan_exchange(source, result, tuple(kind.get_shape()), size, solved.made.target.compute_capability >= (9, 0))
+
+
 # ---- costs ----------------------------------------------------------------------------------------------------------
 
 
@@ -293,7 +337,7 @@ def _own_costs(solved: Solved, variable: Variable[Any]) -> str:
 
 
 def _without(solved: Solved, variable: Variable[Any]) -> Solution | None:
-    again = solved.made.problem.solve(forbid=[(variable, solved.solution.choice[variable])])
+    again = solved.made.optimum([(variable, solved.solution.choice[variable])])
     return again if again.feasible else None
 
 
