@@ -11,7 +11,7 @@ A buffer's proof is two ranks over F₂ for each access: how many different word
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd, prod
 from typing import Any
 
@@ -21,8 +21,9 @@ from xdsl.ir import Operation, SSAValue
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Location, nearest_location
 from ..dialects.layout import Mode, SharedLayout, TVLayout
-from ..dialects.layout_attrs import ConvertOp, tv_layout_of
+from ..dialects.layout_attrs import ConvertOp, SharedLayoutAttr, tv_layout_of
 from ..dialects.linear_layout import conflict_ranks
+from ..dialects.target import Target
 from . import dot_rules
 from .access import argument_align, memory_bytes, vector_access
 from .dot_candidates import DotCandidate
@@ -32,6 +33,7 @@ from .layout_problem import put_choice
 from .layout_rules import tile_of, trips
 from .layout_solver import Solution, Table, Variable
 from .matrix_access import buffer_access, matrix_form
+from .stage_stores import part_layout
 
 
 @dataclass
@@ -270,6 +272,25 @@ def _put_access(solved: Solved, put: async_copy.PutOp, layout: SharedLayout, siz
         f"{what} of {_array(put.array)}, {vector * size} bytes", nearest_location(put), access.wavefronts, access.least,
         _proof(threads, layout, size, min(16, vector * size)),
     )  # fmt: skip
+
+
+def staged_accesses(kernel: tile.KernelOp, target: Target) -> list[tuple[BankAccess, int]]:
+    """How tiles are written into the buffers that TMA stores from, of a kernel whose stores are staged, and how many such accesses a warp makes."""
+    found: list[tuple[BankAccess, int]] = []
+    for op in kernel.walk():
+        if not isinstance(op, async_copy.StoreOp) or not isinstance(op.channel.type.layout, SharedLayoutAttr):
+            continue
+        layout, shared = tv_layout_of(op.value.type), op.channel.type.layout.data
+        size = memory_bytes(op.channel.type.element)
+        form = shared.tma_form(size)
+        assert layout is not None and form is not None, "stage-stores has made it so"
+        inner = form.order[0]
+        part = part_layout(layout, inner, op.channel.type.shape[inner])
+        assert part is not None
+        access = buffer_access(part, shared, size, False, target.compute_capability >= (9, 0))
+        described = _register_access(part, shared, size, False, target.compute_capability >= (9, 0), op)
+        found.append((replace(described, what=f"staged store: {described.what}"), access.count * op.parts()))
+    return found
 
 
 # ---- conversions ----------------------------------------------------------------------------------------------------
