@@ -4,8 +4,8 @@
     python bench/mutants.py --only deep/ --kind drop-wait --each 3
     python bench/mutants.py --table bench/results/mutants.json       # what a run found
 
-`tools/mutation` plants and judges; the programs are those of `test/judged_programs.py`, for each target. Of every kind of fault of data at most
-`--each` are planted in each program, and twice as many of every kind of fault of order, at places that the seed chooses. A results file is written after every program, so a run can be broken off; programs that
+`tools/mutation` plants and judges; the programs are those of `test/judged_programs.py`, for each target. Of every kind of fault at most `--each` are
+planted in each program, at places that the seed chooses. A results file is written after every program, so a run can be broken off; programs that
 it holds for the same seed and number are not run again. Exit status 1 if fewer than 98 % of the mutants that are not equivalent, or fewer than 90 % of
 all, are reported as the right kind.
 """
@@ -50,7 +50,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="programs whose names contain it")
     parser.add_argument("--kind", action="append", default=[], choices=tuple(KINDS), help="a kind of fault; may be repeated")
-    parser.add_argument("--each", type=int, default=1, help="faults of data of each kind in each program, and twice as many of order (default: %(default)s)")
+    parser.add_argument("--each", type=int, default=2, help="faults of each kind in each program (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of places (default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results; go on with what is there")
     parser.add_argument("--table", metavar="FILE", type=Path, help="print the table of a results file, and run nothing")

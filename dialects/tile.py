@@ -57,8 +57,10 @@ from xdsl.utils.exceptions import VerifyException
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
 from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
+from .tile_inline import InlinePtxOp
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
+from .tile_messages import AssertOp, PrintOp
 from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_types import (
     ELEMENT_TYPES,
@@ -77,6 +79,7 @@ from .tile_types import (
 )
 
 __all__ = [
+    "AssertOp",
     "AtomicKind",
     "AtomicKindAttr",
     "AtomicOp",
@@ -94,6 +97,7 @@ __all__ = [
     "FullOp",
     "GridExtentOp",
     "HistogramOp",
+    "InlinePtxOp",
     "IotaOp",
     "JoinOp",
     "KernelOp",
@@ -101,6 +105,7 @@ __all__ = [
     "LoadOp",
     "Predicate",
     "PredicateAttr",
+    "PrintOp",
     "ReduceKind",
     "ReduceKindAttr",
     "ReduceOp",
@@ -640,6 +645,9 @@ Tile = Dialect(
         LoadIndexedOp,
         StoreIndexedOp,
         AtomicOp,
+        PrintOp,
+        AssertOp,
+        InlinePtxOp,
         DotOp,
         ReduceOp,
         HistogramOp,

@@ -56,6 +56,7 @@ __all__ = [
     "full",
     "grid",
     "histogram",
+    "inline_ptx",
     "iota",
     "join",
     "load",
@@ -67,6 +68,7 @@ __all__ = [
     "minimum",
     "pack",
     "pin",
+    "print",
     "prod",
     "range",
     "reshape",
@@ -103,6 +105,7 @@ class Word:
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         self.names = tuple(p.name for p in parameters)
+        self.keywords = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         self.takes_place = self.names[:1] == ("place",)
         """Whether its first argument is a place in an array, not what stands there."""
 
@@ -499,6 +502,34 @@ def pin(x: Tile, *, layout: Any = None, shared: Any = None, copy: str | None = N
     `"thread [128:(1)], value [2:(128)]"`, or a `tesela.dialects.layout.TVLayout`. `shared`: how `x` lies in shared memory on its way into
     a dot: `"[128:64], [64:1], swizzle<3, 3, 3>"`, or a `SharedLayout`. `copy`: how a loaded tile gets there, "tma", "cp.async" or "ld".
     `instruction`: words that the way of a dot must have, as `tesela explain` writes them: `tesela.pin(acc + a @ b, instruction="m64n128k16 2x1")`.
+    """
+    ...
+
+
+# While a kernel runs
+
+
+@_word
+def print(*values: Any) -> None:
+    """`tesela.print("x is", x)`, or Python's `print`: one line for each block that comes here, with the file's line, the block's coordinates, and the
+    values (texts, numbers, scalars and tiles). The call of such a kernel waits for it.
+
+    `assert condition, "text"` of something known only at run time is checked there: where it fails, of a tile in any element, the call raises a
+    TeselaError with the text, the line and the block.
+    """
+    ...
+
+
+# Single instructions
+
+
+@_word
+def inline_ptx(text: str, *operands: Operand, result: Any) -> Any:
+    """Instructions of PTX for each element: `tesela.inline_ptx("lg2.approx.f32 $0, $1;", x, result=f32)`.
+
+    `result`: the element type of the result, or a tuple of those of several; `$0` … are the results, then the operands, which broadcast together; `%name` is a
+    register of the text's own. Instructions are separated by `;`, checked against the instruction table, and must have no effects. i8 stands sign-extended
+    in 16 bits, f16 and bf16 in 16, i1 in a predicate.
     """
     ...
 

@@ -346,6 +346,7 @@ RULES: dict[type[Operation], Callable[[Statements, Operation], None]] = {
     tile.SelectOp: _elementwise,
     tile.CmpOp: _elementwise,
     tile.CastOp: _elementwise,
+    tile.InlinePtxOp: _elementwise,
     tile.LoadOp: _load,
     tile.StoreOp: _store,
     tile.LoadIndexedOp: _indexed,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from operator import attrgetter
@@ -34,6 +34,8 @@ from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
+
+    from ..passes.loop_timing import LoopTiming
 
 DEVICES = ("auto", "cuda", "sim")
 DEVICE_VARIABLE = "TESELA_DEVICE"
@@ -149,7 +151,7 @@ class Kernel:
                 return launcher(*given, stream=stream)
         arrived = self.arrive(args, named, device)
         call = self.launch(arrived, None if stream is None else self.handle(stream))
-        if call is not None and given is not None and arrived.place != SIMULATOR and not is_host(arrived.views):
+        if call is not None and given is not None and not call.variant.plan.messages and arrived.place != SIMULATOR and not is_host(arrived.views):
             function = call.variant.function(driver.device(arrived.place))
             self.run = self._shortcuts.add(given, arrived.values, arrived.views, call, function, self) or self.run
         return arrived.outputs()
@@ -299,13 +301,29 @@ class Kernel:
         """
         from .explain import explain
 
-        if not isinstance(self._compiler, LevelPrinter):
+        lowered, facts, wanted = self._explained(target, facts)
+        return explain(lowered("schedule"), self._variant(facts, wanted), lowered("async"))
+
+    def timings(self, *, target: str | Target | None = None, facts: Facts | None = None) -> list[LoopTiming]:
+        """The model of each innermost loop that loads tiles or multiplies: interval, bound, timeline (`passes/loop_timing.py`); of the variant that
+        `explain` takes.
+
+        Raises TeselaError for a kernel that was loaded without its module.
+        """
+        from ..passes.loop_timing import time_loops
+
+        lowered, _, _ = self._explained(target, facts)
+        return time_loops(lowered("schedule"))
+
+    def _explained(self, target: str | Target | None, facts: Facts | None) -> tuple[Callable[[str], ModuleOp], Facts, Target]:
+        """What gives the module at a level, and the facts and the target that it is made for."""
+        compiler = self._compiler
+        if not isinstance(compiler, LevelPrinter):
             raise self.contract.error("it was loaded as PTX text, and nothing is known of how that was chosen")
         if facts is None:
             facts = self._shortcuts.latest.facts if self._shortcuts.latest is not None else usual_facts(self.contract)
-        wanted = self._target(target)
-        scheduled, planned = (self._compiler.lowered(level, facts, wanted) for level in ("schedule", "async"))
-        return explain(scheduled, self._variant(facts, wanted), planned)
+        chosen, wanted = facts, self._target(target)
+        return (lambda level: compiler.lowered(level, chosen, wanted)), chosen, wanted
 
     def as_torch_op(self, name: str) -> Any:
         """Register the kernel as an operator of torch, "namespace::name", with fake tensors, for torch.compile (`torch_op.py`); gives the operator."""

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -31,6 +32,7 @@ from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
 from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, judged, read_messages, read_resources
 from .cache import digest, get_cache
 from .entries import code_entry, read_code
+from .messages import DeviceBuffer, deliver, new_buffer
 from .specialize import ALIGNMENT, Facts
 
 if TYPE_CHECKING:
@@ -51,6 +53,9 @@ MAP_ALIGNMENT = 64
 MAX_CACHED_MAPS = 1024
 """Tensor maps that a call keeps encoded, by address; emptied when there are more."""
 
+DUMP_VARIABLE = "TESELA_DUMP"
+"""Names a folder that gets every level of every variant, its PTX, its launch plan and its machine code, as files."""
+
 _FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e", "i64": "<q", "index": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "i1": "<B"}
 
 
@@ -67,6 +72,8 @@ class Variant:
     strict: bool = False
     parsed: Program | None = None
     """The PTX text as data, where it is at hand."""
+    dump: Path | None = None
+    """What the names of the files begin with that show how it was made, if it was dumped (DUMP_VARIABLE)."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _assembled: dict[str, Assembled] = field(default_factory=dict)
     _functions: dict[int, Any] = field(default_factory=dict)
@@ -82,7 +89,20 @@ class Variant:
                 start = time.perf_counter()
                 self._assembled[arch] = assemble_once(self.ptx, arch, f"{self.plan.name} for {arch}", self.strict)
                 self.times["assemble"] = (time.perf_counter() - start) * 1e3
+                if self.dump is not None:
+                    self._dump_code(arch, self._assembled[arch])
             return self._assembled[arch]
+
+    def _dump_code(self, arch: str, assembled: Assembled) -> None:
+        """Write the machine code, what the assembler said of it, and, where there is an nvdisasm, the code as text."""
+        from .disassemble import disassemble, find_nvdisasm
+
+        if self.dump is None or not assembled.is_cubin:
+            return
+        code = {"cubin": assembled.cubin, "log": assembled.log.encode()}
+        if find_nvdisasm() is not None:
+            code["sass"] = disassemble(assembled.cubin).encode()
+        write_dump(self.dump, {f"{arch}.{ending}": data for ending, data in code.items()})
 
     def add_code(self, arch: str, assembled: Assembled) -> None:
         """Machine code that is at hand."""
@@ -146,6 +166,16 @@ class Variant:
                 raise TeselaError.at(
                     None, f"{self.plan.name}: {need.arg} = {dims[need.arg]}, but this variant takes at most {need.value}"
                 )
+
+
+def write_dump(stem: Path, parts: Mapping[str, bytes]) -> None:
+    """Write files whose names are the stem's and an ending. Raises TeselaError where that is not possible."""
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        for ending, data in parts.items():
+            stem.with_name(f"{stem.name}.{ending}").write_bytes(data)
+    except OSError as error:
+        raise TeselaError.at(None, f"{DUMP_VARIABLE}: cannot write to '{stem.parent}': {error.strerror}") from None
 
 
 def assemble_once(ptx: str, arch: str, title: str, strict: bool) -> Assembled:
@@ -240,6 +270,7 @@ class Call:
         self._maps: list[tuple[int, int, Callable[[int], TensorMap]]] = []
         self._encoded: dict[tuple[int, int], bytes] = {}
         self._constants: dict[int, int] = {}
+        self._messages_at: int | None = None  # where a launch's buffer of messages goes
         template = bytearray(self._size)
         for i in order:
             param, offset = plan.params[i], offsets[i]
@@ -248,6 +279,8 @@ class Call:
                 self._addressed.append(position)
             elif param.kind == "scalar":
                 self.scalars[position] = (offset, plan.args[position].dtype)
+            elif param.kind == "messages":
+                self._messages_at = offset
             elif param.kind == "tensormap":
                 assert param.tensormap is not None
                 self._maps.append((offset, position, _map_maker(param.tensormap, plan.args[position], views[position])))
@@ -314,7 +347,8 @@ class Call:
         return status
 
     def bound(self, function: Any, values: Sequence[Any]) -> Callable[[int], None]:
-        """A launch of all this, but for the stream: nothing is left to do but to launch. Calling it raises TeselaError where that fails."""
+        """A launch of all this, but for the stream: nothing is left to do but to launch. Calling it raises TeselaError where that fails.
+        A kernel with messages is waited for, and they are delivered."""
         block, launcher = self.block(values), self.launcher(function)
         self.put_scalars(block, values)
 
@@ -323,14 +357,37 @@ class Call:
             if status != 0:
                 raise driver.launch_failure(status)
 
-        return launch
+        def with_messages(stream: int) -> None:
+            buffer = DeviceBuffer()
+            try:
+                struct.pack_into("<Q", block, self._messages_at, buffer.address)
+                launch(stream)
+                said = buffer.read(stream)
+            finally:
+                buffer.close()
+            deliver(self.variant.plan, said)
+
+        return launch if self._messages_at is None else with_messages
 
     def on_gpu(self, function: Any, values: Sequence[Any], stream: int) -> None:
         """Launch on the current context's GPU. Raises TeselaError where that fails."""
         self.bound(function, values)(stream)
 
-    def simulator_params(self, values: Sequence[float]) -> list[int | TensorMap]:
-        """The parameters in PTX order, as `tesela.simulator.launch` wants them."""
+    def _with_messages(self, function: Any, values: Sequence[float], stream: int) -> None:
+        with self._messages_lock:
+            buffer = DeviceBuffer()
+            try:
+                struct.pack_into("<Q", self._bytes, self._messages_at, buffer.address)
+                status = self.status(function, values, stream)
+                if status != 0:
+                    raise driver.launch_failure(status)
+                data = buffer.read(stream)
+            finally:
+                buffer.close()
+        deliver(self.variant.plan, data)
+
+    def simulator_params(self, values: Sequence[float], messages: int = 0) -> list[int | TensorMap]:
+        """The parameters in PTX order, as `tesela.simulator.launch` wants them. `messages`: the address of the buffer of messages."""
         plan = self.variant.plan
         index = {arg.name: position for position, arg in enumerate(plan.args)}
         result: list[int | TensorMap] = []
@@ -343,6 +400,8 @@ class Call:
                 bits = bytearray(8)
                 pack_scalar(bits, 0, plan.args[position].dtype, values[position])
                 result.append(int.from_bytes(bits, "little"))
+            elif param.kind == "messages":
+                result.append(messages)
             elif param.kind == "tensormap":
                 result.append(next(makers)[2](int(values[position])))
             else:
@@ -468,18 +527,21 @@ def simulate(call: Call, values: Sequence[float], memory: Any) -> RunResult:
     from ..simulator import launch
 
     plan = call.variant.plan
+    said = new_buffer() if plan.messages else None
     result = launch(
         call.variant.program(),
         plan.name,
         call.grid,
         (plan.threads, 1, 1),
-        call.simulator_params(values),
+        call.simulator_params(values, memory.map_array(said, "messages") if said is not None else 0),
         memory,
         shared_bytes=plan.shared_bytes,
         cluster=plan.cluster,
     )
     for observer in tuple(OBSERVERS):
         observer.simulated(call, result)
+    if said is not None:
+        deliver(plan, said)
     return result
 
 

@@ -9,7 +9,7 @@ is compiled once. For `softmax(x, y)` on two torch tensors it reads
             try:
                 if more or named or device is not None or not same(a0, a1) and (
                     type(a0) is not type_0 or a0.dtype is not dtype_0 or a0.shape != shape_0 or a0.stride() != strides_0
-                    or a0.get_device() != gpu or a0.is_neg()
+                    or a0.device != place or a0.is_neg()
                     or … a1 …
                 ):
                     return other(launcher, (a0, a1, *more), named, device, stream)
@@ -73,7 +73,7 @@ TORCH = Library(
         "a{i}.dtype is not dtype_{i}",
         "a{i}.shape != shape_{i}",
         "a{i}.stride() != strides_{i}",
-        "a{i}.get_device() != gpu",
+        "a{i}.device != place",
         "a{i}.is_neg()",
     ),
     "a{i}.data_ptr()",
@@ -85,7 +85,7 @@ CUPY = Library(
         "a{i}.dtype != dtype_{i}",
         "a{i}.shape != shape_{i}",
         "a{i}.strides != strides_{i}",
-        "a{i}.device.id != gpu",
+        "a{i}.device != place",
     ),
     "a{i}.data.ptr",
 )
@@ -183,7 +183,7 @@ def launcher_source(name: str, pattern: Sequence[Given], given: int) -> str:
 
 
 COMMON = (
-    "other", "same", "gpu", "blocks", "new_block", "new_pool", "fresh_block", "stream_of", "handle", "configs", "new_config", "launch", "function", "observers",
+    "other", "same", "place", "gpu", "blocks", "new_block", "new_pool", "fresh_block", "stream_of", "handle", "configs", "new_config", "launch", "function", "observers",
     "observed", "failed", "state", "variant", "check_scalar", "pack_scalar", "pack_i32", "pack_i64", "pack_f32", "pack_f64",
 )  # fmt: skip
 """What every launcher is made with; see `shortcuts.py`."""

@@ -49,7 +49,7 @@ class LongWay(Protocol):
 
 
 def _read_torch(tensor: Any) -> tuple[int, Hashable]:
-    return tensor.data_ptr(), (type(tensor), tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), tensor.is_neg())
+    return tensor.data_ptr(), (type(tensor), tensor.dtype, tensor.shape, tensor.stride(), tensor.device, tensor.is_neg())
 
 
 def _read_cupy(array: Any) -> tuple[int, Hashable]:
@@ -139,7 +139,7 @@ class Shortcuts:
         known = None if example is None else _reader(type(example))
         if found is None or known is None:
             return None
-        device = example.get_device() if known[0] == TORCH.name else example.device.id
+        gpu = example.get_device() if known[0] == TORCH.name else example.device.id
         key, addresses = found
         pattern: list[Given] = []
         constants: dict[str, Any] = {}
@@ -170,7 +170,7 @@ class Shortcuts:
         blocks = _Blocks(self._mask, like, call, [i for i, seen in enumerate(views) if seen is not None], addresses, len(views))
         prepared = call.launcher(function)
         common = {
-            "other": way.other, "same": guard(tensors), "gpu": device, "blocks": blocks.made,
+            "other": way.other, "same": guard(tensors), "place": example.device, "gpu": gpu, "blocks": blocks.made,
             "new_block": blocks.block, "new_pool": blocks.pool, "fresh_block": blocks.fresh, "stream_of": _stream_reader(known[0]), "handle": way.handle, "configs": prepared.configs,
             "new_config": prepared.config, "launch": prepared.entry, "function": prepared.function, "observers": OBSERVERS,
             "observed": partial(call.observed, prepared), "failed": way.failed, "state": self, "variant": call.variant,

@@ -44,6 +44,8 @@ from .block_calls import (
     written_arguments,
 )
 from .block_indexed import Place, atomic, atomic_at, load_at, load_indexed, store_at, store_indexed
+from .block_inline import inline_ptx
+from .block_messages import check, print_values
 from .block_ops import MEANINGS, Refused, check_dot
 from .channels import PAST, Buffer, Channel, Dots, Pending, Slot, Token
 from .contract import grid_shape
@@ -126,6 +128,14 @@ class Semantics:
     def integer(self, value: Any) -> int:
         """An index or a condition that decides what the program does."""
         return int(value)
+
+    def inline(self, function: Callable[..., Sequence[Any]], operands: Sequence[Any], dtypes: Sequence[np.dtype]) -> Sequence[Any]:
+        """The results, of these types, of a function from operand values that is not known to be anything but a function."""
+        return function(*operands)
+
+    def shown(self, value: Any) -> Any:
+        """A value as it is printed."""
+        return value
 
     def integers(self, value: Any) -> Any:
         """A tile of indices."""
@@ -395,6 +405,9 @@ _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     tile.StoreIndexedOp.name: store_indexed,
     tile.AtomicOp.name: atomic,
     tile.SplitOp.name: _split,
+    tile.InlinePtxOp.name: inline_ptx,
+    tile.PrintOp.name: print_values,
+    tile.AssertOp.name: check,
     async_copy.ChannelOp.name: _channel,
     async_copy.PutOp.name: _put,
     async_copy.WriteOp.name: _write,

@@ -654,6 +654,13 @@ class BoundedSemantics(Semantics):
             self._added[id(array)] = AtomicSums(array.low, array.high, least_bit(_finite(array.value)))
         return self._added[id(array)]
 
+    def inline(self, function: Callable[..., Sequence[Value]], operands: Sequence[Bounded], dtypes: Sequence[np.dtype]) -> Sequence[Bounded]:
+        results = function(*(parts(x)[0] for x in operands))
+        return [anything_like(result) for result in results] if any(isinstance(x, Interval) for x in operands) else results
+
+    def shown(self, value: Bounded) -> Value:
+        return parts(value)[0]
+
     def integers(self, value: Bounded) -> Value:
         if isinstance(value, Interval):
             raise Undecided("what the program does here depends on a value that is known within bounds only")

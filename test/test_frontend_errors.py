@@ -101,12 +101,6 @@ def returned_value(x: Array[f32, N]):
 
 
 @wrong
-def printing(x: Array[f32, N]):
-    y = print(x[0])
-    #   ^ Python's print is not in the kernel language -> store values to an array, or run the kernel in the interpreter
-
-
-@wrong
 def loop_else(x: Array[f32, N]):
     for i in tesela.range(N):
         x[i] = 0.0
@@ -374,12 +368,6 @@ def endless_loop(x: Array[f32, N]):
 def chained_tiles(x: Array[f32, N]):
     y = 0 < x[0:4] < 1
     #   ^ a chain of comparisons of tiles -> write (a < b) & (b < c)
-
-
-@wrong
-def run_time_assert(x: Array[f32, N]):
-    assert x[0] > 0
-    #      ^ assert checks what is known when compiling; this is known only at run time -> for dimensions, tesela.assume(K % 8 == 0) is checked at launch
 
 
 @wrong

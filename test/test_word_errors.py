@@ -47,6 +47,80 @@ def scattered_shape(x: Array[f32, N]):
     #                     ^ a value of shape (3,) does not broadcast to the slice's shape (4,)
 
 
+# --- Prints and assertions ---
+
+
+@wrong
+def printed_array(x: Array[f32, N]):
+    print("x", x)
+#   ^ tesela.print takes texts, numbers, scalars and tiles, found the array x
+    x[0] = 1.0
+
+
+@wrong
+def printed_with_options(x: Array[f32, N]):
+    print(x[0], end="")
+#   ^ tesela.print takes no keyword arguments
+    x[0] = 1.0
+
+
+@wrong
+def asserted_float(x: Array[f32, N]):
+    assert x[0]
+    #      ^ a condition must be i1, found the scalar f32 -> compare it: x != 0
+
+
+@wrong
+def asserted_dimension(x: Array[f32, N]):
+    assert N
+    #      ^ the dimension N as a condition -> compare it: N > 0
+
+
+@wrong
+def asserted_value_as_message(x: Array[f32, N]):
+    assert x[0] > 0, x[0]
+    #                ^ the message of an assert must be a text known when compiling, found the scalar f32 -> print values with tesela.print
+
+
+# --- Inline PTX ---
+
+
+@wrong
+def inline_unknown(x: Array[f32, N]):
+    y = tesela.inline_ptx("sqrt.aprox.f32 $0, $1;", x[0:4], result=f32)
+    #                     ^ unknown PTX instruction 'sqrt.aprox.f32': the table has no such form of 'sqrt'; nearest: sqrt.approx.f32, sqrt.approx.ftz.f32, sqrt.rz.f32
+
+
+@wrong
+def inline_memory(x: Array[f32, N]):
+    y = tesela.inline_ptx("ld.global.b32 $0, [$1];", x[0:4], result=f32)
+    #                     ^ 'ld.global.b32' has effects (read:global) -> inline PTX computes values of single elements from others; memory is loads and stores of arrays
+
+
+@wrong
+def inline_classes(x: Array[f16, N]):
+    y = tesela.inline_ptx("neg.f32 $0, $1;", x[0:4], result=f32)
+    #                     ^ 'neg.f32 $0, $1': $1 is b16, s:b32 is required
+
+
+@wrong
+def inline_without_result(x: Array[f32, N]):
+    x[0:4] = tesela.inline_ptx("neg.f32 $0, $1;", x[0:4])
+    #        ^ tesela.inline_ptx(text, *operands, result): the argument result is missing
+
+
+@wrong
+def inline_result_type(x: Array[f32, N]):
+    y = tesela.inline_ptx("neg.f32 $0, $1;", x[0:4], result="f32")
+    #                                                       ^ result must be an element type, or a tuple of some, found the string 'f32' -> write result=tesela.f32
+
+
+@wrong
+def inline_shapes(x: Array[f32, N]):
+    y = tesela.inline_ptx("add.rn.f32 $0, $1, $2;", x[0:4], x[0:8], result=f32)
+    #   ^ tesela.inline_ptx: the shapes (4,) and (8,) do not broadcast -> aligned at the last dimension, extents must be equal or 1; x[:, None] adds a dimension
+
+
 # --- Pairs, packed elements, counts ---
 
 

@@ -32,6 +32,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from ...dialects import async_copy, ptx, tile
 from ...dialects.array_effects import conflict
+from ...dialects.device_messages import MessageSite
 from ...dialects.diagnostics import TeselaError
 from ...dialects.dim_expr import DimExpr
 from ...dialects.launch_plan import Param, Requirement, TensorMapSpec
@@ -123,6 +124,7 @@ class Context:
         self.params: dict[str, Param] = {}
         self.requirements: dict[Requirement, None] = {}
         self.notes: dict[str, None] = {}
+        self.messages: dict[MessageSite, int] = {}  # what the program may print or assert, numbered
         self.min_blocks: int | None = None  # how many blocks a multiprocessor should hold at least; None: as the assembler likes
         self.scratch_base = 0
         self.scratch_bytes = 0
@@ -140,6 +142,7 @@ class Context:
         self.waits = wait_depths(kernel)  # await or release -> groups of dots that may be under way after it
         self.barrier_block: Block | None = None  # where the last barrier of all threads stands
         self.stores_under_way = False  # whether bulk stores must be waited for before the threads end
+        self.slots: dict[SSAValue, SSAValue] = {}  # channel -> the slot that its last get took, for those in lockstep with it
         self.counters: dict[tuple[SSAValue, str], SSAValue] = {}  # (channel, 'put' or 'get') -> position; control carries them
 
     # ---- values -------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block
 
-from ...dialects import async_copy
+from ...dialects import async_copy, tile
 from ...dialects.array_effects import may_write
 from ...dialects.async_roles import WARPGROUP_WARPS, RolesOp, entry_registers
 from ...passes.alloc_shared import region_scratch
@@ -88,7 +88,7 @@ def only_issues(block: Block) -> bool:
         if isinstance(op, async_copy.PutOp):
             if op.via is None or op.via.data != "tma":
                 return False
-        elif may_write(op) or isinstance(op, async_copy.WriteOp | async_copy.GetOp | async_copy.ReleaseOp):
+        elif may_write(op) or isinstance(op, tile.PrintOp | tile.AssertOp | async_copy.WriteOp | async_copy.GetOp | async_copy.ReleaseOp):
             return False
         elif any(isinstance(value.type, TensorType) for value in (*op.operands, *op.results)):
             return False

@@ -82,7 +82,7 @@ class Flight:
 
 
 class Trace(Observer):
-    """Keeps the log of each machine of a launch. `fingerprints`: of how each thread synchronised, by machine; `writes`: numbers that stand each for a
+    """Keeps the log of each machine of a launch. `fingerprints`: of how each thread synchronised, but for its arrivals at mbarriers, by machine; `writes`: numbers that stand each for a
     write to global memory, its address and value."""
 
     def __init__(self) -> None:
@@ -250,7 +250,6 @@ class Trace(Observer):
     def mbarrier_arrive(self, machine: Machine, flat: Array, threads: Array) -> None:
         if self._op is None:
             self._add("arrive", threads, flat, [self._phases.get(b, 0) for b in flat.tolist()])
-            self._stamp(threads, hash_of("arrive"), flat)
 
     def mbarrier_phase(self, machine: Machine, flat: Array) -> None:
         for barrier in flat.tolist():
