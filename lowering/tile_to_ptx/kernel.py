@@ -23,7 +23,9 @@ from ...dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, Sc
 from ...dialects.ptx import reg
 from ...dialects.target import Target
 from ...passes.access import memory_bytes
+from ...passes.alloc_shared import SCRATCH_ALIGNMENT
 from ...passes.base import Pass, PassContext
+from ...passes.dot_rules import round_up
 from . import channels, dots, elementwise, indexed, inline, memory, messages, pairs, parts, reduce, roles, shapes  # noqa: F401 -- they register their handlers
 from .context import Context, lowers, scalar_class
 from .control import lower_block
@@ -63,7 +65,7 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
     """The ptx kernel of a tile kernel that has layouts. Raises TeselaError at the op that cannot be lowered."""
     ctx = Context(kernel, target, kernel_warps(kernel))
     shared = kernel.attributes.get("shared")
-    ctx.scratch_base = -(-shared.value.data // 16) * 16 if isinstance(shared, IntegerAttr) else 0
+    ctx.scratch_base = round_up(shared.value.data, SCRATCH_ALIGNMENT) if isinstance(shared, IntegerAttr) else 0
     for name, argument in zip(kernel.names, kernel.args):
         if not isinstance(argument.type, MemRefType):
             ctx.set(argument, _scalar_argument(ctx, name, argument.type))
