@@ -61,6 +61,7 @@ from .tile_inline import InlinePtxOp
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
 from .tile_messages import AssertOp, PrintOp
+from .tile_parts import SumPartsOp
 from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_types import (
     ELEMENT_TYPES,
@@ -115,6 +116,7 @@ __all__ = [
     "SplitOp",
     "StoreIndexedOp",
     "StoreOp",
+    "SumPartsOp",
     "TargetAttr",
     "Tile",
     "TransposeOp",
@@ -642,6 +644,7 @@ Tile = Dialect(
         GridExtentOp,
         LoadOp,
         StoreOp,
+        SumPartsOp,
         LoadIndexedOp,
         StoreIndexedOp,
         AtomicOp,

@@ -128,6 +128,7 @@ class Context:
         self.min_blocks: int | None = None  # how many blocks a multiprocessor should hold at least; None: as the assembler likes
         self.scratch_base = 0
         self.scratch_bytes = 0
+        self.workspace_bytes = 0  # of one block: what blocks that share a point of the grid leave for each other
         self.location = kernel.location
         self._values: dict[SSAValue, SSAValue] = {}
         self._constants: dict[tuple[int, str], SSAValue] = {}
