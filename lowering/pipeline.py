@@ -2,7 +2,7 @@
 
     tile  --split-reduction, plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
           --persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
-          skip-identities, alloc-shared-->  scheduled
+          skip-identities, join-channels, alloc-shared-->  scheduled
           --tile-to-ptx, overlap-waits-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
 `compile_kernel` runs it on a copy of a module. `STAGES` is what tools and tests iterate over: a name for each level that can be printed, and
@@ -30,7 +30,16 @@ STAGES: dict[str, tuple[str, ...]] = {
     "tile": (),
     "async": ("split-reduction", "plan-dataflow"),
     "layout": ("infer-layouts",),
-    "schedule": ("persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "split-loops", "skip-identities", "alloc-shared"),
+    "schedule": (
+        "persist-grid",
+        "stage-stores",
+        "specialize-warps",
+        "pipeline-loops",
+        "split-loops",
+        "skip-identities",
+        "join-channels",
+        "alloc-shared",
+    ),
     "ptx-ir": ("tile-to-ptx", "overlap-waits", "assign-registers"),
 }
 
@@ -48,6 +57,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("pipeline-loops", "split-loops", "the parts of a split loop go on with one pipeline"),
     ("infer-layouts", "split-loops", "what a mask costs depends on how many elements a thread holds"),
     ("infer-layouts", "skip-identities", "whether asking pays depends on how many elements a thread holds"),
+    ("pipeline-loops", "join-channels", "pipelining moves what stands together, and asks for channels one by one"),
+    ("join-channels", "alloc-shared", "a group of channels has one set of mbarriers, and its slots lie side by side"),
     ("pipeline-loops", "alloc-shared", "a channel's place in shared memory depends on its depth"),
     ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),
     ("alloc-shared", "tile-to-ptx", "addresses are constants in the code"),
