@@ -184,7 +184,7 @@ class ModuleCompiler:
             done = compile_kernel(specialize(self.module, self.name, facts, self.pins), self.name, target)
             log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
             stem = self._dump(Path(dump), facts, target, done.ptx, done.plan) if dump else None
-        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, stem)
+        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, dump=stem)
 
     def _dump(self, folder: Path, facts: Facts, target: Target, ptx: str, plan: LaunchPlan) -> Path:
         """Write all levels; gives what the files' names begin with."""

@@ -15,11 +15,12 @@ Later calls like an earlier one take a launcher that was generated for them (`sh
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -124,6 +125,7 @@ class Kernel:
         self._shortcuts = Shortcuts(contract, self._align_mask)
         self.run: Launch = self.call
         """What a call calls: `call`, or the latest launcher."""
+        self.__signature__ = _call_signature()
 
     @property
     def name(self) -> str:
@@ -561,6 +563,13 @@ class Kernel:
             finally:
                 staging.close()
             return call
+
+
+@cache
+def _call_signature() -> inspect.Signature:
+    """What `inspect.signature` says of a kernel: it does not look through the property that `__call__` is."""
+    whole = inspect.signature(Kernel.call)
+    return whole.replace(parameters=list(whole.parameters.values())[1:])
 
 
 def _multiprocessors(place: int | None = None) -> int:
