@@ -56,6 +56,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
+from .tile_assume import AssumeOp
 from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
 from .tile_inline import InlinePtxOp
 from .tile_kernel import (
@@ -91,6 +92,7 @@ from .tile_types import (
 __all__ = [
     "CLUSTER_SHAPE",
     "AssertOp",
+    "AssumeOp",
     "AtomicKind",
     "AtomicKindAttr",
     "AtomicOp",
@@ -661,6 +663,7 @@ Tile = Dialect(
         AtomicOp,
         PrintOp,
         AssertOp,
+        AssumeOp,
         InlinePtxOp,
         DotOp,
         ReduceOp,

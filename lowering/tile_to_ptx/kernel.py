@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StridedLayoutAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, i64
 from xdsl.ir import Region
 
 from ...dialects import ptx, tile
@@ -128,8 +128,6 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
         exprs = kernel.shape_exprs(index) or ()
         noalias = kernel.arg_attr(index, "noalias") is not None
         strides = tuple(ctx.static_stride(argument, dim) for dim in range(kind.get_num_dims()))
-        if not isinstance(kind.layout, StridedLayoutAttr) and kind.get_num_dims() and None in strides:
-            raise ctx.error(argument, f"argument %{name}: state its strides, as in strided<[?, 1]>")
         args.append(
             ArrayArg(
                 name,
