@@ -146,7 +146,7 @@ def autotune(
 ) -> Callable[[KernelFunction], TunedKernel]:
     """Decorator over `@tesela.kernel`. `space`: the values to try by name, all combinations of which are candidates, or the candidates themselves.
 
-    Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages', 'split'. `budget`: seconds for one class of
+    Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages', 'split', 'cluster'. `budget`: seconds for one class of
     shapes, after which what is not tried yet is left out. Raises TeselaError for an unknown name and for an empty space.
     """
 

@@ -128,9 +128,11 @@ class KernelFunction:
     def __repr__(self) -> str:
         return f"<tesela.kernel {self.__qualname__}>"
 
-    def __getattr__(self, name: str) -> Any:
-        hint = f"; the compiled kernel has it: {self.__dict__.get('name')}.compile().{name}" if name in OF_COMPILED else ""
-        raise AttributeError(f"the kernel {self.__dict__.get('__qualname__', '')} has no attribute {name!r}{hint}")
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; the compiled kernel has it: {self.__dict__.get('name')}.compile().{name}" if name in OF_COMPILED else ""
+            raise AttributeError(f"the kernel {self.__dict__.get('__qualname__', '')} has no attribute {name!r}{hint}")
 
     def bind(self, values: dict[str, Any]) -> dict[str, Any]:
         """All compile-time values by name: those given, else those of the first variant, else the defaults.

@@ -507,7 +507,11 @@ class Kernel:
             if variant.plan.persistent:
                 if points > MAX_POINTS:
                     raise self.contract.error(f"the grid has {points} points, but this variant takes at most {MAX_POINTS}")
-                grid = variant.plan.physical_grid(grid, _multiprocessors(place))
+                many = _multiprocessors(place)
+                if not variant.plan.suits(grid, many):
+                    variant = self._variant(replace(facts, alone=True), target, choice)
+                    variant.check_dims(shapes.dims)
+                grid = variant.plan.physical_grid(grid, many)
             call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims), points)
         return call
 
