@@ -87,7 +87,7 @@ def systems(device: str) -> dict[str, Callable[[], object]]:
         "torch add": lambda: torch.add(x, y, out=z),
     }
     if device == "cuda":
-        found |= triton_systems(x, y, z)
+        found |= triton_systems(x, y, z, a, b, c)
     for run in found.values():
         for _ in range(3):
             run()
@@ -108,7 +108,7 @@ def parts(device: str) -> dict[str, float]:
     names = {**cells, "x": x, "y": y, "z": z, "add": add, "launcher": launcher, "addresses": (x.data_ptr(), y.data_ptr(), z.data_ptr())}
     config, block = next(iter(cells["configs"].values())), next(iter(cells["blocks"].values()))
     names |= {"config": config, "block": block}
-    one = "x.dtype is not dtype_0 or x.shape != shape_0 or x.stride() != strides_0 or x.get_device() != gpu or x.is_neg()"
+    one = "x.dtype is not dtype_0 or x.shape != shape_0 or x.stride() != strides_0 or x.device != place or x.is_neg()"
     statements = {
         "three data_ptr()": "x.data_ptr(), y.data_ptr(), z.data_ptr()",
         "metadata, by torch's guard": "same(x, y, z)" if torch_guard.guard([x]) is not torch_guard.accepts_nothing else "",
@@ -131,21 +131,14 @@ def parts(device: str) -> dict[str, float]:
     return found
 
 
-def triton_systems(x: Any, y: Any, z: Any) -> dict[str, Callable[[], object]]:
-    """Triton's launch of a vector add, where Triton is installed."""
+def triton_systems(x: Any, y: Any, z: Any, a: Any, b: Any, c: Any) -> dict[str, Callable[[], object]]:
+    """Triton's launches, where Triton is installed."""
     try:
-        import triton
-        from triton import language as tl
+        import triton_programs
     except ImportError:
         return {}
-
-    @triton.jit
-    def add(x, y, z, n, BLOCK: tl.constexpr):
-        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        inside = offsets < n
-        tl.store(z + offsets, tl.load(x + offsets, inside) + tl.load(y + offsets, inside), inside)
-
-    return {"Triton add": lambda: add[(4,)](x, y, z, 4096, BLOCK=1024)}
+    add, gemm = (triton_programs.Program(function) for function in (triton_programs.add, triton_programs.gemm))
+    return {"Triton add": lambda: add.add(x, y, z), "Triton gemm (tensor maps)": lambda: gemm.gemm(a, b, c)}
 
 
 def measure(found: dict[str, Callable[[], object]], batches: int) -> dict[str, list[float]]:

@@ -77,10 +77,12 @@ def role_name(op: Operation) -> str:
 class ChannelOp(IRDLOperation):
     """`async.channel depth 2 : !async.channel<128x64xbf16>`: a ring of `depth` buffers in shared memory, empty. `offset`, once
     `alloc-shared` has placed it: the byte offset of its first buffer in the block's shared memory, and `barrier` that of its mbarriers
-    (one for each slot), if its puts complete on any."""
+    (one for each slot), if its puts complete on any. `lockstep N`: it moves in step with the other channels of group N, and they share
+    mbarriers: wherever one is put, got or released, so are the others (`join-channels`)."""
 
     name = "async.channel"
     depth = prop_def(IntegerAttr)
+    lockstep = opt_prop_def(IntegerAttr)
     offset = opt_prop_def(IntegerAttr)
     barrier = opt_prop_def(IntegerAttr)
     res = result_def(ChannelType)
@@ -113,7 +115,7 @@ class ChannelOp(IRDLOperation):
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" depth {self.depth.value.data}")
-        for key in ("offset", "barrier"):
+        for key in ("lockstep", "offset", "barrier"):
             if (value := self.properties.get(key)) is not None:
                 printer.print_string(f" {key} {value.value.data}")
         printer.print_op_attributes(self.attributes)
@@ -125,7 +127,7 @@ class ChannelOp(IRDLOperation):
         properties: dict[str, Attribute] = {}
         parser.parse_keyword("depth")
         properties["depth"] = IntegerAttr(parser.parse_integer(allow_boolean=False), i64)
-        for key in ("offset", "barrier"):
+        for key in ("lockstep", "offset", "barrier"):
             if parser.parse_optional_keyword(key) is not None:
                 properties[key] = IntegerAttr(parser.parse_integer(allow_boolean=False), i64)
         attributes = parser.parse_optional_attr_dict()
@@ -167,6 +169,7 @@ class PutOp(IRDLOperation):
             raise VerifyException(f"dims must name {rank} different dimensions of the array, found {list(dims)}")
         if self.via is not None and self.via.data not in ("tma", "cp.async", "ld"):
             raise VerifyException(f'via must be "tma", "cp.async" or "ld", found "{self.via.data}"')
+
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")

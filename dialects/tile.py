@@ -62,6 +62,7 @@ from .tile_inline import InlinePtxOp
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
 from .tile_messages import AssertOp, PrintOp
+from .tile_parts import SumPartsOp
 from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_types import (
     ELEMENT_TYPES,
@@ -117,6 +118,7 @@ __all__ = [
     "SplitOp",
     "StoreIndexedOp",
     "StoreOp",
+    "SumPartsOp",
     "TargetAttr",
     "Tile",
     "TransposeOp",
@@ -644,6 +646,7 @@ Tile = Dialect(
         GridExtentOp,
         LoadOp,
         StoreOp,
+        SumPartsOp,
         LoadIndexedOp,
         StoreIndexedOp,
         AtomicOp,

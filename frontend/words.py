@@ -67,6 +67,7 @@ __all__ = [
     "min",
     "minimum",
     "pack",
+    "pin",
     "print",
     "prod",
     "range",
@@ -487,6 +488,21 @@ def pack(x: Tile, kind: str) -> Tile:
 def dot(a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
     """acc + a·b for tiles M×K and K×N, and batches of them. `acc` is f32 for f16, bf16 and f32 operands, f64 for f64, i32 for i8; without it
     it is zero. `acc + a @ b` is the same. Only f16 and bf16 operands are lowered to PTX; the others run in the interpreter."""
+    ...
+
+
+# Choices of the compiler
+
+
+@_word
+def pin(x: Tile, *, layout: Any = None, shared: Any = None, copy: str | None = None, instruction: str | None = None) -> Tile:
+    """`x`, with choices about it taken away from the compiler. Only speed can change; what contradicts a pin is an error that names it.
+
+    `layout`: which thread holds which element, of `x` and of all that must be held alike (what it is added to, what a loop carries it as):
+    `"thread [128:(1)], value [2:(128)]"`, or a `tesela.dialects.layout.TVLayout`. `shared`: how `x` lies in shared memory on its way into
+    a dot: `"[128:64], [64:1], swizzle<3, 3, 3>"`, or a `SharedLayout`. `copy`: how a loaded tile gets there, "tma", "cp.async" or "ld".
+    `instruction`: words that the way of a dot must have, as `tesela explain` writes them: `tesela.pin(acc + a @ b, instruction="m64n128k16 2x1")`.
+    """
     ...
 
 

@@ -37,8 +37,9 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError, nearest_location
 from ..dialects.layout_attrs import SharedLayoutAttr
-from .alloc_shared import slot_bytes
+from .alloc_shared import slot_bytes, slot_stride
 from .base import Pass, PassContext
+from .join_channels import lockstep_group
 from .symbolic import Atom, Condition, Facts, Form, compare, negation, positive, structure
 
 MOST_PATHS = 250
@@ -520,17 +521,17 @@ class _Path:
 
     def _open(self, op: async_copy.ChannelOp) -> None:
         ring = self.rings[op.res] = _Ring(op, op.depth.value.data)
-        span, barriers = _place(op), _barriers(op)
+        places, barriers, group = _places(op), _barriers(op), lockstep_group(op)
         for other in self.rings.values():
             if other is ring:
                 continue
-            if _overlap(barriers, _barriers(other.op)):
+            if other.op not in group and _overlap(barriers, _barriers(other.op)):
                 raise self._error(
                     op,
                     f"its mbarriers at {barriers.start} to {barriers.stop} are also {other.name}'s",
                     "let alloc-shared place the channels",
                 )
-            if _overlap(span, _place(other.op)):
+            if any(_overlap(place, taken) for place in places for taken in _places(other.op)):
                 ring.overlapping.append(other)
                 other.overlapping.append(ring)
 
@@ -612,11 +613,12 @@ def _is_tracked(kind: Attribute) -> bool:
     return isinstance(kind, IndexType | IntegerType)
 
 
-def _place(op: async_copy.ChannelOp) -> range:
-    """The bytes of its buffers, once it is placed."""
+def _places(op: async_copy.ChannelOp) -> list[range]:
+    """The bytes of each of its buffers, once it is placed."""
     if op.offset is None or not isinstance(op.res.type.layout, SharedLayoutAttr):
-        return range(0)
-    return range(op.offset.value.data, op.offset.value.data + op.depth.value.data * slot_bytes(op))
+        return []
+    first, stride, size = op.offset.value.data, slot_stride(op), slot_bytes(op)
+    return [range(first + slot * stride, first + slot * stride + size) for slot in range(op.depth.value.data)]
 
 
 def _barriers(op: async_copy.ChannelOp) -> range:

@@ -137,7 +137,10 @@ def _dot(solved: Solved, op: Operation, variable: Variable[DotCandidate]) -> Cho
     for reason, texts in reasons.items():
         shown = texts[0] if len(texts) == 1 else f"{texts[0]} and {len(texts) - 1} more"
         choice.lines.append(("out", f"{shown}: {reason}"))
-    same = [other for other in offer.candidates if other.layouts == way.layouts and other is not way]
+    words = solved.pinned.get(op)
+    if words is not None:
+        choice.lines.append(("pinned", words))
+    same = [other for other in offer.named(words) if other.layouts == way.layouts and other is not way]
     choice.lines.append(("cost", _own_costs(solved, variable)))
     again = _without(solved, variable)
     nearest = min((other.cost - way.cost) * trips(op) for other in same) if same else None

@@ -10,8 +10,8 @@ candidates and costs of it, `layout_solver` finds the cheapest answer of all, an
     %x : tensor<64x256xf32> (blocked for its load)   %s = tile.reduce max %x axis 1   →   %s : the same layout without dimension 1
     %b = tile.broadcast (tile.expand %s axis 1)      the same layout again, so that x - b needs no conversion
 
-What the author has fixed stays: a layout in a type or in the attribute `layout` of an op, `instruction` (or some of its words) of a dot, a channel's layout,
-a put's `via`. Choices that contradict each other are an error that names them.
+What the author has fixed stays (dialects/pins.py): a layout in a type or in the attribute `layout` of an op, `instruction` (or some of its words) of a dot, a
+channel's layout, a put's `via`. Choices that contradict each other are an error that names them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from xdsl.dialects.builtin import ModuleOp, NoneAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue, Use
 
 from ..dialects import async_copy, tile
+from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import SharedLayout, TVLayout
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr, with_layout
+from ..dialects.pins import COPY, INSTRUCTION, LAYOUT, SHARED, words_of
 from ..dialects.tile import shape_of
 from ..dialects.tile_indexed import Indexed
 from .base import Pass, PassContext
-from .layout_problem import INSTRUCTION, LayoutProblem, build, put_choice, solve
-from .layout_rules import LAYOUT, Dot, flattened, index_tiles, joined, tile_of
+from .layout_problem import LayoutProblem, build, put_choice, solve
+from .layout_rules import Dot, flattened, index_tiles, joined, tile_of
 from .layout_solver import Solution
 
 
@@ -57,6 +59,8 @@ class Solved:
     made: LayoutProblem
     solution: Solution
     converts: list[ConvertOp] = field(default_factory=list)
+    pinned: dict[Operation, str] = field(default_factory=dict)
+    """The words that were pinned for a dot, whose attribute names the whole way now."""
 
 
 FREE = (tile.FullOp, tile.IotaOp)
@@ -86,7 +90,7 @@ class _Writer:
     """Writes a kernel's answer into it."""
 
     def __init__(self, solved: Solved):
-        self.made, self.solution, self.converts = solved.made, solved.solution, solved.converts
+        self.made, self.solution, self.converts, self.pinned = solved.made, solved.solution, solved.converts, solved.pinned
 
     def write(self) -> None:
         ops = list(self.made.kernel.walk())
@@ -115,6 +119,7 @@ class _Writer:
             case tile.DotOp() | async_copy.DotOp():
                 self._dot(op)
             case tile.LoadOp() if op in self.made.memories:
+                self._check_unused(op)
                 own = self.solution.candidate(self.made.memories[op])
                 if own is not None:
                     self._convert_result(op, own)
@@ -142,8 +147,19 @@ class _Writer:
             case _:
                 pass
 
+    def _check_unused(self, op: tile.LoadOp) -> None:
+        """A pin that says how a tile passes through shared memory, of one that does not."""
+        for name in (SHARED, COPY):
+            if name in op.attributes:
+                raise TeselaError.at(
+                    op, f"'{name}' is pinned, but this tile does not come into shared memory: it is loaded into registers",
+                    "only what dots alone read is loaded into a buffer; take the pin back",
+                )
+
     def _dot(self, op: Dot) -> None:
         way = self.solution.candidate(self.made.dots[op])
+        if (words := words_of(op, INSTRUCTION)) is not None:
+            self.pinned[op] = words
         op.attributes[INSTRUCTION] = StringAttr(way.text)
         if way.choice.lhs is not None and isinstance(op.lhs.type, async_copy.BufferType):
             read = async_copy.ReadOp.make(op.lhs)

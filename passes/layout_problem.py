@@ -25,7 +25,7 @@ from math import prod
 from xdsl.dialects.builtin import IndexType, NoneAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy, pins, tile
 from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location
 from ..dialects.layout import LayoutError, Mode, SharedLayout, TVLayout
 from ..dialects.layout_attrs import SharedLayoutAttr
@@ -41,8 +41,6 @@ from .layout_solver import FORBIDDEN, Problem, Solution, Table, Variable
 from .machine_costs import COPY_BYTES_PER_CLOCK
 from .matrix_access import buffer_access
 
-INSTRUCTION = "instruction"
-"""The attribute of a dot that holds its way, or, before inference, the words that it must have."""
 MOST_CANDIDATES = 96
 """Candidates of a class, at most: where reshapes go round in circles, what follows could be endless."""
 ROW_LANES = (8, 16, 32)
@@ -127,8 +125,7 @@ def _find_buffers(made: LayoutProblem) -> None:
 def _add_dots(made: LayoutProblem) -> None:
     for dot in made.said.dots:
         offer = made.offers[dot] = dot_candidates.offer(dot, made.warps, made.target, made.lhs_place(dot))
-        stated = dot.attributes.get(INSTRUCTION)
-        words = stated.data if stated is not None else None
+        words = pins.words_of(dot, pins.INSTRUCTION)
         named = offer.named(words)
         if not named:
             raise _no_way(dot, offer, words)
@@ -358,15 +355,19 @@ def _conversions(
 def _add_channels(made: LayoutProblem) -> None:
     for op in [op for op in made.ops if isinstance(op, async_copy.ChannelOp)]:
         name = _name(op.res)
+        options: list[SharedLayout] = []
+        for extents in _reaches(made, op):
+            for group in dot_rules.channel_layouts(op, extents):
+                options += [layout for layout in _undominated(made, op, group) if layout not in options]
+        pinned = None
         if not isinstance(op.res.type.layout, NoneAttr):
             assert isinstance(op.res.type.layout, SharedLayoutAttr)
-            options = [op.res.type.layout.data]
-        else:
-            options = []
-            for extents in _reaches(made, op):
-                for group in dot_rules.channel_layouts(op, extents):
-                    options += [layout for layout in _undominated(made, op, group) if layout not in options]
+            pinned = op.res.type.layout.data
+            options = [pinned, *(layout for layout in options if layout != pinned)]
         made.channels[op] = made.problem.add(name, options, op)
+        if pinned is not None and len(options) > 1:
+            allowed = [0, *[FORBIDDEN] * (len(options) - 1)]
+            made.problem.cost(made.channels[op], allowed, f"pinned: the buffers of {name} lie as {pinned}", op)
 
 
 def _undominated(made: LayoutProblem, op: async_copy.ChannelOp, group: Sequence[SharedLayout]) -> Sequence[SharedLayout]:
@@ -601,6 +602,8 @@ def _contradiction(made: LayoutProblem) -> TeselaError:
     notes = [Diagnostic("note", table.label.removeprefix("pinned: "), nearest_location(table.about)) for table in left]
     at = next((table.about for table in left if table.label.startswith("pinned")), left[0].about if left else made.kernel)
     names = ", ".join(dict.fromkeys(variable.name for table in left for variable in table.variables))
+    if len(left) == 1:
+        return TeselaError.at(at, f"a requirement on the layouts of {names} cannot be met, whatever else is chosen", "take back the pin", notes)
     return TeselaError.at(
         at, f"these {len(left)} requirements on the layouts of {names} contradict each other; without any one of them there is an answer",
         "take back one of the pins", notes,

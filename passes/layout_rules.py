@@ -20,18 +20,15 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr, TensorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy, pins, tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import LayoutError, Mode, TVLayout
-from ..dialects.layout_attrs import ConvertOp, SharedLayoutAttr, TVLayoutAttr
+from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.tile import shape_of
 from ..dialects.tile_indexed import Indexed
 from .layout_costs import UNKNOWN_TRIPS
-
-LAYOUT = "layout"
-"""The attribute of an op that fixes the layout of its result."""
 
 Follow = Callable[[TVLayout], TVLayout | None]
 Memory = tile.LoadOp | tile.StoreOp
@@ -145,14 +142,7 @@ def pin_of(op: Operation, value: SSAValue) -> TVLayout | None:
     assert kind is not None
     if isinstance(kind.encoding, TVLayoutAttr):
         return kind.encoding.data
-    stated = op.attributes.get(LAYOUT)
-    if stated is None or value not in op.results:
-        return None
-    if not isinstance(stated, TVLayoutAttr):
-        raise TeselaError.at(
-            op, f"the attribute layout is {stated}, no layout of registers", "write layout = #layout.tv<thread […], value […]>"
-        )
-    return stated.data
+    return pins.layout_of(op) if value in op.results else None
 
 
 def tile_of(value: SSAValue) -> TensorType | None:
@@ -260,6 +250,11 @@ def _same(said: Statements, op: Operation) -> None:
     said.tie(op.operands[0], op.results[0])
 
 
+def _sum_parts(said: Statements, op: tile.SumPartsOp) -> None:
+    for part, total in zip(op.tiles, op.sums):
+        said.tie(part, total)
+
+
 def _reduce(said: Statements, op: tile.ReduceOp) -> None:
     axis = op.axis.value.data
     said.reductions.append(op)
@@ -348,6 +343,7 @@ RULES: dict[type[Operation], Callable[[Statements, Operation], None]] = {
     async_copy.DotOp: _dot,
     async_copy.AwaitOp: _same,
     async_copy.ReadyOp: _same,
+    tile.SumPartsOp: _sum_parts,
     tile.ReduceOp: _reduce,
     tile.ExpandOp: _expand,
     tile.BroadcastOp: _broadcast,
@@ -375,10 +371,3 @@ RULES: dict[type[Operation], Callable[[Statements, Operation], None]] = {
 def _has_tile(values: Sequence[SSAValue]) -> bool:
     return any(isinstance(value.type, TensorType) for value in values)
 
-
-def shared_pin(op: Operation, name: str = "shared") -> Attribute | None:
-    """The buffer layout that the author has fixed for what an op loads; raises TeselaError for something else there."""
-    stated = op.attributes.get(name)
-    if stated is not None and not isinstance(stated, SharedLayoutAttr):
-        raise TeselaError.at(op, f"the attribute {name} is {stated}, no layout of a buffer", "write shared = #layout.shared<[…], […]>")
-    return stated

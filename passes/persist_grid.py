@@ -97,8 +97,9 @@ def _persist(kernel: tile.KernelOp, panel: int, fair: bool) -> None:
     block.args[0].name_hint = "point"
     inner = _Builder(kernel)
     if fair and (uneven := heavier_axis(kernel)) is not None:
-        dealt = _dealt(outer, inner, block.args[0], first, count, total)
-        coordinates = _from_the_heaviest(kernel, outer, inner, dealt, widths, *uneven)
+        # All of it for each point anew: a few scalars more to compute, a dozen less to keep.
+        dealt = _dealt(inner, block.args[0], first, count, total)
+        coordinates = _from_the_heaviest(kernel, inner, dealt, widths, *uneven)
     elif len(extents) == 1:
         coordinates = [block.args[0]]
     else:
@@ -180,55 +181,55 @@ def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list
     return [inner.add(arith.IndexCastOp(value, IndexType())) for value in (row, column, *after)]
 
 
-def _dealt(outer: _Builder, inner: _Builder, point: SSAValue, first: SSAValue, count: SSAValue, total: SSAValue) -> SSAValue:
+def _dealt(build: _Builder, point: SSAValue, first: SSAValue, count: SSAValue, total: SSAValue) -> SSAValue:
     """The number, i32, of a block's point where every other round is dealt out backwards (but for a last one that is not whole)."""
-    mine, blocks, points = (outer.to_i32(value) for value in (first, count, total))
-    last = outer.add(arith.SubiOp(blocks, outer.constant(1)))
-    back = outer.add(arith.SubiOp(last, mine))
-    at = inner.to_i32(point)
-    start = inner.add(arith.SubiOp(at, mine))
-    odd = inner.add(arith.AndIOp(inner.add(arith.DivUIOp(start, blocks)), inner.constant(1)))
-    backwards = inner.add(arith.CmpiOp(odd, inner.constant(0), "ne"))
-    whole = inner.add(arith.CmpiOp(inner.add(arith.AddiOp(start, blocks)), points, "sle"))
-    turned = inner.add(arith.AddiOp(start, back))
-    return inner.at_least(0, inner.add(arith.SelectOp(inner.add(arith.AndIOp(backwards, whole)), turned, at)))
+    mine, blocks, points = (build.to_i32(value) for value in (first, count, total))
+    last = build.add(arith.SubiOp(blocks, build.constant(1)))
+    back = build.add(arith.SubiOp(last, mine))
+    at = build.to_i32(point)
+    start = build.add(arith.SubiOp(at, mine))
+    odd = build.add(arith.AndIOp(build.add(arith.DivUIOp(start, blocks)), build.constant(1)))
+    backwards = build.add(arith.CmpiOp(odd, build.constant(0), "ne"))
+    whole = build.add(arith.CmpiOp(build.add(arith.AddiOp(start, blocks)), points, "sle"))
+    turned = build.add(arith.AddiOp(start, back))
+    return build.at_least(0, build.add(arith.SelectOp(build.add(arith.AndIOp(backwards, whole)), turned, at)))
 
 
 def _from_the_heaviest(
-    kernel: tile.KernelOp, outer: _Builder, inner: _Builder, point: SSAValue, widths: list[SSAValue], axis: int, direction: int
+    kernel: tile.KernelOp, build: _Builder, point: SSAValue, widths: list[SSAValue], axis: int, direction: int
 ) -> list[SSAValue]:
     """The coordinates of a point of a grid of one or two axes where the work differs along `axis`: heavy ones first, and together those that
     lie at so many places of the other axis as L2 holds the loads of."""
     if len(widths) == 1:
         heavy, others = point, []
     else:
-        height = outer.at_least(1, _places_in_l2(kernel, outer, axis, widths[1 - axis]))
-        other, along = _coordinates(outer, inner, point, [widths[1 - axis], widths[axis]], height)
-        heavy, others = inner.to_i32(along), [other]
+        height = build.at_least(1, _places_in_l2(kernel, build, axis, widths[1 - axis]))
+        other, along = _coordinates(build, build, point, [widths[1 - axis], widths[axis]], height)
+        heavy, others = build.to_i32(along), [other]
     if direction == RISING:
-        last = outer.add(arith.SubiOp(widths[axis], outer.constant(1)))
-        heavy = inner.at_least(0, inner.add(arith.SubiOp(last, heavy)))
-    result = [inner.add(arith.IndexCastOp(heavy, IndexType()))]
+        last = build.add(arith.SubiOp(widths[axis], build.constant(1)))
+        heavy = build.at_least(0, build.add(arith.SubiOp(last, heavy)))
+    result = [build.add(arith.IndexCastOp(heavy, IndexType()))]
     return [*result, *others] if axis == 0 else [*others, *result]
 
 
-def _places_in_l2(kernel: tile.KernelOp, outer: _Builder, axis: int, width: SSAValue) -> SSAValue:
+def _places_in_l2(kernel: tile.KernelOp, build: _Builder, axis: int, width: SSAValue) -> SSAValue:
     """How many places of the other axis, i32, to take together: L2 holds what their points share. At most `width`."""
     axes_of = _Axes(kernel)
     loads = [op for op in kernel.walk() if isinstance(op, tile.LoadOp | async_copy.PutOp)]
     shared = [op for op in loads if axis not in frozenset().union(*(axes_of(index) for index in op.indices))]
     total: SSAValue | None = None
     for extents, nbytes in shared_extents(kernel, shared):
-        size = outer.constant(nbytes, IndexType())
+        size = build.constant(nbytes, IndexType())
         for extent in extents:
-            value = outer.constant(extent, IndexType()) if isinstance(extent, int) else extent
-            size = outer.add(arith.MuliOp(size, value))
-        total = size if total is None else outer.add(arith.AddiOp(total, size))
+            value = build.constant(extent, IndexType()) if isinstance(extent, int) else extent
+            size = build.add(arith.MuliOp(size, value))
+        total = size if total is None else build.add(arith.AddiOp(total, size))
     if total is None:
         return width
-    least = outer.add(arith.MaxSIOp(total, outer.constant(1, IndexType())))
-    fitting = outer.add(arith.DivUIOp(outer.constant(L2_SHARED_BYTES, IndexType()), least))
-    return outer.add(arith.MinSIOp(width, outer.to_i32(fitting)))
+    least = build.add(arith.MaxSIOp(total, build.constant(1, IndexType())))
+    fitting = build.add(arith.DivUIOp(build.constant(L2_SHARED_BYTES, IndexType()), least))
+    return build.add(arith.MinSIOp(width, build.to_i32(fitting)))
 
 
 class _Builder:

@@ -33,12 +33,13 @@ from math import copysign, prod
 from typing import ClassVar, TypeVar
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, TensorType, i64
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, StringAttr, TensorType, i64
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy, pins, tile
 from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import TeselaError
+from ..dialects.layout_attrs import with_layout
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
 from . import dot_rules
@@ -219,7 +220,7 @@ class _Planner:
                 if isinstance(source.owner, async_copy.ReadOp):  # the author has planned this one
                     continue
                 load = source.op if isinstance(source, OpResult) and isinstance(source.op, tile.LoadOp) else None
-                if load is not None and not (_fills_zero(load) and _only_dots_read(source)):
+                if load is not None and not (_fills_zero(load) and _only_dots_read(source) and pins.layout_of(load) is None):
                     load = None
                 if load is None and index == 0 and self._stays_in_registers(dot):
                     continue
@@ -294,7 +295,10 @@ class _Planner:
         assert isinstance(source.type, TensorType)
         users = transfer.users()
         at = load if load is not None else users[0]
-        channel = async_copy.ChannelOp.make(TensorType(source.type.element_type, source.type.get_shape()))
+        maker = source.owner
+        pinned = pins.shared_of(maker) if isinstance(maker, Operation) else None
+        kind = TensorType(source.type.element_type, source.type.get_shape())
+        channel = async_copy.ChannelOp.make(kind if pinned is None else with_layout(kind, pinned))
         get = async_copy.GetOp.make(channel.res)
         if source.name_hint:
             channel.res.name_hint = f"{source.name_hint}_channel"
@@ -302,6 +306,8 @@ class _Planner:
         if load is not None:
             dims = None if load.dims is None else load.tile_dims()
             fill: Operation = async_copy.PutOp.make(channel.res, load.array, list(load.indices), dims)
+            if (via := pins.words_of(load, pins.COPY)) is not None:
+                fill.properties["via"] = StringAttr(via)
             transfer.block.insert_ops_before([fill], load)
             before = load.next_op
             while before is not users[0] and before is not None and not _stores(before):

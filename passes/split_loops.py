@@ -228,6 +228,9 @@ class _Builder:
     def number(self, value: int) -> SSAValue:
         return self.add(arith.ConstantOp(IntegerAttr(value, IndexType())))
 
+    def divided(self, division: type[arith.FloorDivSIOp | arith.CeilDivSIOp], value: SSAValue, by: int) -> SSAValue:
+        return value if by == 1 else self.add(division(value, self.number(by)))
+
     def sum(self, terms: dict[SSAValue, int], constant: int, values: dict[SSAValue, SSAValue]) -> SSAValue:
         """Σ factor·scalar + constant as an index, a scalar being what `values` says."""
         total = self.number(constant)
@@ -251,12 +254,12 @@ def _split(loop: scf.ForOp, split: Split) -> None:
     first, last = zero, trips
     for bound in split.since:  # |factor|·j > Σ the rest + most
         rest = {value: factor for value, factor in bound.terms.items() if value is not counter}
-        limit = build.add(arith.FloorDivSIOp(build.sum(rest, bound.most, {}), build.number(-bound.factor)))
+        limit = build.divided(arith.FloorDivSIOp, build.sum(rest, bound.most, {}), -bound.factor)
         gone = build.add(arith.FloorDivSIOp(build.add(arith.SubiOp(limit, loop.lb)), loop.step))
         first = build.add(arith.MaxSIOp(first, build.add(arith.AddiOp(gone, build.number(1)))))
     for bound in split.until:  # factor·j < -(Σ the rest + most)
         rest = {value: -factor for value, factor in bound.terms.items() if value is not counter}
-        limit = build.add(arith.CeilDivSIOp(build.sum(rest, -bound.most, {}), build.number(bound.factor)))
+        limit = build.divided(arith.CeilDivSIOp, build.sum(rest, -bound.most, {}), bound.factor)
         left = build.add(arith.CeilDivSIOp(build.add(arith.SubiOp(limit, loop.lb)), loop.step))
         last = build.add(arith.MinSIOp(last, left))
     first = build.add(arith.MinSIOp(first, trips))

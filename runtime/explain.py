@@ -49,7 +49,7 @@ def explain(module: ModuleOp, variant: Variant, planned: ModuleOp) -> str:
     plan = variant.plan
     lines = [f"{plan.name} for {plan.target}: {plan.threads // 32} warps, {plan.shared_bytes} bytes of shared memory"]
     lines += [f"assumes: {variant.facts}", *[f"note: {note}" for note in plan.notes]]
-    lines += ["", *_choices(planned, plan.target), *_shared_memory(module, plan.target)]
+    lines += ["", *_choices(planned, plan.target), *_shared_memory(module, plan.target), *_loops(module)]
     code = instructions(variant.program())
     shown: set[Location] = set()
     for op in module.walk():
@@ -67,6 +67,15 @@ def explain(module: ModuleOp, variant: Variant, planned: ModuleOp) -> str:
             shown.add(place)
             lines.append(f"  code    {_counted(counts)}")
     return "\n".join(lines) + "\n"
+
+
+def _loops(module: ModuleOp) -> list[str]:
+    """The schedules of loops, as a model of their time shows them."""
+    from ..passes.explain_loops import describe
+    from ..passes.loop_timing import time_loops
+
+    text = [describe(timing).rstrip("\n") for timing in time_loops(module)]
+    return ["", "Loops", *text] if text else []
 
 
 def _choices(planned: ModuleOp, target: str) -> list[str]:

@@ -195,8 +195,9 @@ def _access(array: SSAValue) -> str:
     return "rw" if reads and writes else "w" if writes else "r"
 
 
-PINS = ("warps", "stages")
-"""Choices of the compiler that a caller can make instead: warps of a block, buffers of each channel that loops fill ahead."""
+PINS = ("warps", "stages", "split")
+"""Choices of the compiler that a caller can make instead: warps of a block, buffers of each channel that loops fill ahead, blocks that share a
+point of the grid (1: none)."""
 
 
 def specialize(module: ModuleOp, name: str, facts: Facts, pins: Mapping[str, int] | None = None) -> ModuleOp:

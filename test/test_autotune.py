@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import io
 import logging
+import sys
 import types
 
 import numpy as np
@@ -19,6 +20,7 @@ from tesela.runtime import driver
 from tesela.runtime.autotune import Trial, Tuning, shape_class
 from tesela.runtime.cache import get_cache
 from tesela.runtime.launch import Variant
+from tesela.runtime.progress import Progress
 from tesela.tools import cache_cmd
 
 F32, N = tesela.f32, tesela.dims("N")
@@ -133,6 +135,43 @@ def test_time_that_is_up():
     assert [trial.note for trial in tuning.trials] == ["", "not tried: the time was up", "not tried: the time was up"]
 
 
+def test_compiling_ends_when_the_time_is_up(fake_gpu):
+    """The first candidate is compiled and measured whatever the budget."""
+    tuned = fresh(grow, {"BLOCK": [64, 32, 16]}, budget=0.0)
+    tuned(np.ones(100, np.float32), device="cuda")
+    (tuning,) = tuned.tunings
+    assert [trial.note for trial in tuning.trials] == ["", "not tried: the time was up", "not tried: the time was up"]
+    assert tuning.trials[0].cost == 1.0 and set(fake_gpu.launches) == {2}
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_on_a_terminal(fake_gpu, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("sys.stderr", Terminal())
+    fresh(grow, {"BLOCK": [64, 32, 16]}, budget=30)(np.ones(100, np.float32), device="cuda")
+    lines = sys.stderr.getvalue().split("\r\x1b[K")
+    assert lines[0] == lines[-1] == "", "the line is erased at the end"
+    assert any(line.startswith("tuning grow  compiled   [####################]   3/3") for line in lines)
+    assert any(line.startswith("tuning grow  measured   [") and line.endswith("best so far: BLOCK=32, 0.9000 ms") for line in lines)
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    fresh(grow, {"BLOCK": [64, 32]})(np.ones(100, np.float32), device="cuda")
+    assert sys.stderr.getvalue() == "", "a log file gets no line"
+
+
+def test_a_line_of_progress():
+    progress = Progress("tuning k", 60.0, Terminal())
+    progress.stage("compiled", 4)
+    progress.step()
+    progress.note = "x" * 200
+    line = progress.line(80)
+    assert line.startswith("tuning k  compiled   [#####···············]   1/4") and len(line) <= 79
+    assert "s of 60 s" in line
+
+
 def test_without_tuning_the_first_is_taken(monkeypatch, tried):
     monkeypatch.setenv("TESELA_AUTOTUNE", "0")
     tuned = fresh(grow, [{"BLOCK": 64, "warps": 3}, {"BLOCK": 16}])
@@ -213,7 +252,7 @@ def test_on_a_gpu_the_close_ones_take_turns():
     clock = Clock({"a": (1.0, 1.2), "b": (1.4, 1.1), "c": (1.6, 0.1), "d": (9, 9)})
     calls = [(FakeCall(label), None) for label in "abc"] + [(FakeCall("a"), None), None]
     refused = TeselaError("too large")
-    trials = tuner._timed(list("abcde"), calls, [None] * 4 + [refused], [], float("inf"), clock)
+    trials = tuner._timed(list("abcde"), calls, [None] * 4 + [refused], [], float("inf"), Progress("tuning", 1.0), clock)
     assert trials[0] == Trial("a", pytest.approx(1.2)) and trials[1] == Trial("b", pytest.approx(1.1))
     assert trials[2] == Trial("c", 1.6, note="launched once"), "too slow at first sight to be measured with care"
     assert trials[3:] == [Trial("d", note="the same code as a"), Trial("e", note="refused: too large")]

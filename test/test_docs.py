@@ -1,20 +1,24 @@
-"""The generated pages are what the code says, and the programs of the others print what they show."""
+"""The generated pages and pictures are what the code says, and the programs of the others print what they show."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tesela.tools.docs import EXECUTED, INDEX, PAGES, REFERENCE, index_page
+from tesela.tools.docs import EXECUTED, PICTURES, REFERENCE, ROOT, files
 from tesela.tools.pages import blocks, run_page
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_reference_is_fresh(name: str) -> None:
-    assert (REFERENCE / name).read_text() == PAGES[name](), "run python -m tesela.tools.docs"
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_generated_files_are_fresh(path: Path) -> None:
+    assert path.read_text() == files()[path](), "run python -m tesela.tools.docs"
 
 
-def test_index_is_fresh() -> None:
-    assert INDEX.read_text() == index_page(), "run python -m tesela.tools.docs"
+def test_every_picture_is_shown() -> None:
+    text = (ROOT / "docs" / "layouts.md").read_text()
+    assert {path.name for path in PICTURES.iterdir()} == {path.name for path in files() if path.parent == PICTURES}
+    assert all(f"](pictures/{path.name})" in text for path in PICTURES.iterdir())
 
 
 @pytest.mark.parametrize("name", EXECUTED)
@@ -26,7 +30,7 @@ def test_programs_of_the_pages(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_page_that_shows_something_else(tmp_path) -> None:
+def test_a_page_that_shows_something_else(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Page\n\n```python\nx = 1\nprint(x)\n```\n\n```text\n2\n```\n\n```python\nprint(x + 1)\n```\n")
     assert run_page(page) == ["page.md:4: the block prints\n1\nbut the page shows\n2\n"]

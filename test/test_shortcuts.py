@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import sys
 import types
-from collections import Counter
+from collections import Counter, namedtuple
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -32,6 +32,9 @@ PLAN = LaunchPlan(
 )
 
 
+Device = namedtuple("Device", ("type", "index"))
+
+
 class Tensor:
     """As much of a torch tensor as the runtime looks at."""
 
@@ -40,7 +43,7 @@ class Tensor:
 
     def __init__(self, shape, address, dtype="float32", device="cuda", index=0, strides=None):
         self.shape, self._address, self.dtype = tuple(shape), address, dtype
-        self.device = types.SimpleNamespace(type=device, index=index)
+        self.device = Device(device, index)
         self._strides = strides or arrays.dense_strides(self.shape)
 
     def stride(self):

@@ -23,7 +23,7 @@ from ...dialects.ptx import reg
 from ...dialects.target import Target
 from ...passes.access import memory_bytes
 from ...passes.base import Pass, PassContext
-from . import channels, dots, elementwise, indexed, inline, memory, messages, pairs, reduce, roles, shapes  # noqa: F401 -- they register their handlers
+from . import channels, dots, elementwise, indexed, inline, memory, messages, pairs, parts, reduce, roles, shapes  # noqa: F401 -- they register their handlers
 from .context import Context, lowers, scalar_class
 from .control import lower_block
 from .stores import finish_stores
@@ -151,6 +151,7 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
         requirements=tuple(requirements),
         notes=tuple(ctx.notes),
         persistent=tile.walks_its_grid(kernel),
+        workspace_bytes=ctx.workspace_bytes,
         messages=tuple(ctx.messages),
     )
 

@@ -23,7 +23,7 @@ from xdsl.ir import SSAValue
 from ...dialects import async_copy
 from ...dialects.launch_plan import Requirement, TensorMapSpec
 from ...passes.access import memory_bytes
-from ...passes.alloc_shared import slot_bytes
+from ...passes.alloc_shared import slot_stride
 from ...passes.stage_stores import WarpRows, part_layout, part_of, warp_rows
 from .channels import coordinate, require_coordinates
 from .context import Context, lowers
@@ -42,7 +42,7 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
     extents, shared = found
     size = memory_bytes(kind.element_type)
     depth, offset = channel.depth.value.data, channel.offset.value.data
-    nbytes = slot_bytes(channel)
+    nbytes = slot_stride(channel)
     form = shared.tma_form(size)
     assert form is not None, "part_of has made it so"
     of = op.tile_dims()

@@ -3,8 +3,9 @@
 A mutant about which nothing was seen is *equivalent* if a row of `REASONS` holds, which looks at logs (`trace.py`) of the mutant and of the program
 that is right, on the arguments of the launch:
 
-* **same effects** (faults of data): the same values are written to the same global addresses, and every thread issues, commits, waits, fences and
-  arrives the same, in the same order. So memory holds the same whatever the schedule; what differs is dead, masked, the same value under another
+* **same effects** (faults of data): the same values are written to the same global addresses (but for what the same block replaces after a
+  barrier), and every thread issues, commits, waits and fences
+  the same, in the same order, and arrives the same in all phases of mbarriers that somebody waits for. So memory holds the same whatever the schedule; what differs is dead, masked, the same value under another
   name, or which of several threads with the same value writes it.
 * **still waited for** (waits, commits, neighbours): between the issue of each asynchronous operation and the wait of each of its owners that covers it
   in the mutant, nobody touches the bytes (or registers) that it writes, nor writes what it reads. Another wait covers it in time.
@@ -26,7 +27,7 @@ what, so a mutant that the judge wrongly passes is not excused by the judge's ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ from numpy.typing import NDArray
 from ...dialects.ptx_program import Instr
 from ...simulator.machine import Machine
 from ...simulator.selection import WARP
-from .faults import KINDS, Change, Mutant, instr_at, is_arrive, is_try_wait, role
+from .faults import KINDS, Change, Mutant, instr_at, is_try_wait, role
 from .trace import GENERIC, NEVER, REGISTERS, SHARED, SPACE_BITS, WRITES, Event, Flight, Trace, places
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ class Run(NamedTuple):
     flights: list[Flight]
     machine: Machine
 
-    def at(self, *instrs: Instr) -> Iterator[Event]:
-        """The events of instructions."""
-        positions = {k for k, step in enumerate(self.machine.code.steps) if any(i is j for i in step.instrs for j in instrs)}
+    def at(self, instr: Instr) -> Iterator[Event]:
+        """The events of an instruction."""
+        positions = {k for k, step in enumerate(self.machine.code.steps) if any(i is instr for i in step.instrs)}
         return (event for event in self.log if event.position in positions)
 
 
@@ -95,9 +96,29 @@ def same_effects(case: Case) -> bool:
     usual = SCHEDULES[0]
     right, wrong = case.trial.trace(None, usual), case.trial.trace(case.mutant, usual)
     return (
-        len(right.fingerprints) == len(wrong.fingerprints)
+        all(_arrive_alike(a, b) for a, b in zip(right.logs, wrong.logs))
+        and len(right.fingerprints) == len(wrong.fingerprints)
         and all(np.array_equal(a, b) for a, b in zip(right.fingerprints, wrong.fingerprints))
         and np.array_equal(right.writes(), wrong.writes())
+    )
+
+
+def _arrive_alike(right: list[Event], wrong: list[Event]) -> bool:
+    """Whether the same threads arrive in the same phases of the same mbarriers, of all phases that somebody waits for."""
+    arrivals: tuple[dict[tuple[int, int], list[int]], ...] = ({}, {})
+    last: dict[int, int] = {}  # the last phase of each mbarrier that is waited for
+    for log, found in zip((right, wrong), arrivals):
+        for event in log:
+            if event.kind in ("arrive", "pass"):
+                for who, barrier, phase in zip(event.who.tolist(), event.where.tolist(), event.detail):
+                    if event.kind == "arrive":
+                        found.setdefault((barrier, phase), []).append(who)
+                    else:
+                        last[barrier] = max(phase, last.get(barrier, -1))
+    return all(
+        sorted(arrivals[0].get(key, ())) == sorted(arrivals[1].get(key, ()))
+        for key in arrivals[0].keys() | arrivals[1].keys()
+        if key[1] <= last.get(key[0], -1)
     )
 
 
@@ -250,12 +271,12 @@ def _separate(run: Run, lanes: bool) -> bool:
     return True
 
 
-def nobody_waits(case: Case, runs: Sequence[Run] | None = None) -> bool:
-    """In every run (of the right program): of the mbarriers that the instruction, or what stands in its place, initialises or arrives at, no thread
-    waits for a phase that it counts for."""
-    for run in case.right if runs is None else runs:
+def nobody_waits(case: Case) -> bool:
+    """In every run of the right program: of the mbarriers that the instruction initialises or arrives at, no thread waits for a phase that it counts
+    for."""
+    for run in case.right:
         first: dict[int, int] = {}
-        for event in run.at(case.instr, *case.planted):
+        for event in run.at(case.instr):
             if event.kind == "init":
                 first.update(dict.fromkeys((event.where[::8] & ((1 << SPACE_BITS) - 1)).tolist(), 0))
             elif event.kind == "arrive":
@@ -344,8 +365,6 @@ OF_PHASES = (before_the_first_phase, another_phase)
 def why_equivalent(trial: Trial, mutant: Mutant) -> str | None:
     """The reason why a mutant can do no harm, or None."""
     case = Case(trial, mutant)
-    if mutant.kind == "change-offset" and is_arrive(case.instr) and nobody_waits(case, case.faulty) and nobody_waits(case):
-        return "nobody waits"
     for reason in REASONS:
         # Waits for groups and for phases have reasons of their own.
         fits = mutant.kind != "drop-wait" or is_try_wait(case.instr) == (reason.holds in OF_PHASES)

@@ -111,14 +111,14 @@ def sites(launch: Recorded) -> dict[str, list[Mutant]]:
 def choose(
     found: dict[str, list[Mutant]], each: int, seed: str, kinds: Sequence[str] = (), fits: Callable[[Mutant], bool] = lambda mutant: True
 ) -> list[Mutant]:
-    """At most `each` mutants that fit of every kind of fault of data, twice as many of every kind of fault of order (of the given kinds), spread at
-    random by the seed over the places where they can be, in order of the text."""
+    """At most `each` mutants that fit of every kind (of the given ones), spread at random by the seed over the places where they can be, in order of
+    the text."""
     chosen: list[Mutant] = []
     for name, mutants in found.items():
         if kinds and name not in kinds:
             continue
         order = random.Random(f"{seed}/{name}").sample(mutants, len(mutants))
-        chosen.extend(itertools.islice(filter(fits, order), 2 * each if KINDS[name].order else each))
+        chosen.extend(itertools.islice(filter(fits, order), each))
     return sorted(chosen, key=lambda m: (m.index, m.kind, m.number))
 
 

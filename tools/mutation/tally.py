@@ -38,8 +38,8 @@ class Tried:
 
 
 def try_all(launch: Recorded, each: int, seed: str, kinds: Iterable[str] = ()) -> Iterator[Tried]:
-    """Plants faults in a launch, as `choose` does, and tries them one after the other. Faults of data that change
-    nothing at their place are passed over (`live.py`)."""
+    """Plants faults in a launch, as `choose` does, and tries them one after the other. Faults that change nothing at
+    their own place are passed over (`live.py`)."""
     trial = Trial(launch)
     for mutant in choose(sites(launch), each, seed, tuple(kinds), lambda mutant: is_live(trial, launch, mutant)):
         yield Tried(mutant, trial.judge(mutant))

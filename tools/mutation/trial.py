@@ -44,6 +44,7 @@ class Trial:
 
     def __init__(self, recorded: Recorded, schedules: Sequence[dict[str, Any]] = SCHEDULES):
         self.launch, self.schedules = recorded, schedules
+        self._right: Trace | None = None
         self._turns = max(MIN_TURNS, PATIENCE * recorded.steps)
         self.expected: list[np.ndarray[Any, Any]] = []
         for schedule in schedules:
@@ -77,6 +78,12 @@ class Trial:
         trace = Trace()
         self.run(trace, mutant, schedule)
         return trace
+
+    def right_trace(self) -> Trace:
+        """The log of the program that is right under the usual schedule; kept."""
+        if self._right is None:
+            self._right = self.trace(None, SCHEDULES[0])
+        return self._right
 
     def symptoms(self, mutant: Mutant, schedule: dict[str, Any]) -> dict[str, str]:
         """What is seen of a mutant under a schedule: symptoms with a message each."""

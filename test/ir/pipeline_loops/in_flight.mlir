@@ -7,7 +7,7 @@
 // CHECK: scf.for {{.*}} -> (tensor<64x64xf32, #tv>)
 // CHECK: async.put %k_channel
 // CHECK: async.get %k_channel
-// CHECK: [[S:%[0-9a-z_]+]], [[SREAD:%[0-9a-z_]+]] = async.dot %q, {{%.+}}, {{%.+}} {{.*}}:
+// CHECK: [[S:%[0-9a-z_]+]], [[SREAD:%[0-9a-z_]+]] = async.dot %q{{(_1)?}}, {{%.+}}, {{%.+}} {{.*}}:
 // CHECK-NEXT: async.await [[S]]
 // CHECK-NEXT: async.release %k_channel after [[SREAD]]
 // CHECK-NEXT: scf.yield

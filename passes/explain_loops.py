@@ -5,7 +5,7 @@
       holds %a_channel 4 × 16384 bytes, %b_channel 4 × 32768 bytes; accumulators of 128 registers a thread
       tensor cores  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
       TMA           bbbbcccccccc
-      a  16:10  async.dot
+        a  16:10  async.dot
 
 Letters name operations; what repeats for each warpgroup has one letter. A column is a sixty-fourth of a trip.
 """
@@ -22,8 +22,8 @@ from xdsl.ir import Operation
 from ..dialects import async_copy
 from ..dialects.diagnostics import location_of, nearest_location
 from ..dialects.layout_attrs import TVLayoutAttr
-from ..passes.alloc_shared import slot_bytes
-from ..passes.loop_timing import NAMES, TENSOR, TMA, UNITS, Busy, LoopTiming, Step
+from .alloc_shared import slot_bytes
+from .loop_timing import NAMES, TENSOR, TMA, UNITS, Busy, LoopTiming, Step
 
 COLUMNS = 64
 WIDTH, ROW_HEIGHT, LEFT = 720, 22, 110
