@@ -62,8 +62,8 @@ from .tile_inline import InlinePtxOp
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
 from .tile_messages import AssertOp, PrintOp
-from .tile_parts import SumPartsOp
 from .tile_pairs import HistogramOp, JoinOp, SplitOp
+from .tile_parts import SumPartsOp
 from .tile_types import (
     ELEMENT_TYPES,
     DimExprAttr,
