@@ -26,7 +26,7 @@ from ..dialects.dim_expr import DimExpr
 from ..dialects.tile import Predicate
 from ..dialects.tile_types import TOO_LARGE_HINT, too_large
 from .source import SourceFunction
-from .types import Dim, DType, bf16, combine, f16, f32, f64, i1, i64, index
+from .types import Dim, DType, bf16, combine, f8E4M3FN, f8E5M2, f16, f32, f64, i1, i64, index
 from .values import ATTRIBUTES, Value, describe, is_number, type_text
 
 NO_FASTMATH: dict[str, Attribute] = {"fastmath": arith.FastMathFlagsAttr("none")}
@@ -95,8 +95,8 @@ PYTHON_BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 DIM_OPS = {"+": "+", "-": "-", "*": "*", "//": "floordiv", "%": "mod", "maximum": "max", "minimum": "min"}
 
-LARGEST = {f16: 65504.0, bf16: 3.3895313892515355e38, f32: 3.4028234663852886e38, f64: math.inf}
-"""The largest finite number of each float type (IEEE 754; bf16: 2¹²⁷·(2 − 2⁻⁷))."""
+LARGEST = {f8E4M3FN: 448.0, f8E5M2: 57344.0, f16: 65504.0, bf16: 3.3895313892515355e38, f32: 3.4028234663852886e38, f64: math.inf}
+"""The largest finite number of each float type (IEEE 754; bf16: 2¹²⁷·(2 − 2⁻⁷); 8 bits: OCP 8-bit Floating Point Specification)."""
 
 MAX_POWER = 16
 

@@ -2,10 +2,13 @@
 
 Pure functions from extents, element types, a number of warps and a target; nothing here knows a kernel or changes one.
 
-**Instructions.** `wgmma` (sm_90a) multiplies 64 rows by n columns (a multiple of 8, at most 256) over 16 of K for one warpgroup; both
-operands lie in shared memory, or the left one in registers. `mma.sync` multiplies 16 rows by 8 columns over 16 of K for one warp, all
-in registers. Extents that are no multiples of these are rounded up: padding along M and N computes what nobody reads; padding along K
-would be summed, so it holds zeros in both operands.
+**Instructions** (which types: dot_types.py). `wgmma` (sm_90a) multiplies 64 rows by n columns (a multiple of 8, at most 256; of integers 8, 16, 24 or
+a multiple of 16) over 32 bytes of K for one warpgroup; both operands lie in shared memory, or the left one in registers. `mma.sync`
+multiplies 16 rows by 8 columns over 32 bytes of K for one warp, all in registers. Extents that are no multiples of these are rounded up:
+padding along M and N computes what nobody reads; padding along K would be summed, so it holds zeros in both operands.
+
+What tensor cores do not multiply (f32 and f64 as they are), each thread multiplies by `fma`: it has a block of the accumulator, and reads the
+rows and columns that meet there from shared memory, 16 bytes of K at a time. Nothing past K is multiplied.
 
 **Registers** (PTX ISA 9.0 §9.7.16.5.1 and §9.7.15.5.8). Both instructions spread an accumulator alike: with g = lane / 4 and q = lane % 4,
 a warp's 16 rows hold value i of a lane at row g + 8·((i / 2) % 2), column 8·(i / 4) + 2q + i % 2. So 64 rows of `wgmma` for two warpgroups
@@ -13,7 +16,11 @@ down the rows and 256 columns are
 
     thread [4:(0,2), 8:(1,0), 4:(16,0), 2:(64,0)], value [2:(0,1), 2:(8,0), 32:(0,8)]
 
-and the left operand of the next dot over those 256 columns is the very same layout, found as 2:(0,8), 16:(0,16) and merged to 32:(0,8).
+A register of the left operand holds E = 4 / bytes elements of K, from k = E·q on, of row g; of 16-bit types:
+
+    thread [4:(0,2), 8:(1,0), …], value [2:(0,1), 2:(8,0), 2:(0,8), steps:(0,16)]          in general 4:(0,E), E:(0,1), 2:(0,4E), (0,8E)
+
+and so the left operand of the next dot over those 256 columns is the very same layout, found as 2:(0,8), 16:(0,16) and merged to 32:(0,8).
 
 **Several.** Warps (warpgroups) are dealt out down the rows and along the columns; what one does not reach in one instruction it
 repeats: slabs of 64 (tiles of 16) rows, pieces of at most 256 (tiles of 8) columns. Where there are more warps than work, several compute
@@ -34,9 +41,6 @@ from math import gcd, prod
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import (
-    BFloat16Type,
-    Float16Type,
-    Float32Type,
     MemRefType,
     NoneAttr,
     StridedLayoutAttr,
@@ -50,12 +54,11 @@ from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import Mode, SharedLayout, TVLayout
 from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
+from ..dialects.tile_types import memory_bytes
+from .dot_types import STEP_BYTES, dot_kind
 
 WGMMA_ROWS, WGMMA_MAX_N = 64, 256
 MMA_ROWS, MMA_COLUMNS = 16, 8
-K_STEP = 16
-"""Elements of K that one instruction takes, of 16 bits each."""
-OPERAND_BYTES = 2
 WARPGROUP_WARPS = 4
 RESERVED_REGISTERS = 40
 """Registers of a thread that addresses, loop counters and operand fragments take beside an accumulator (estimate; ptxas wants
@@ -76,9 +79,10 @@ class DotShape:
 class DotChoice:
     """The instruction and the register layouts of a dot.
 
-    `unit`: 'wgmma' or 'mma'. `lhs`, `rhs`: None where the instruction reads the operand from shared memory. `extents`: what the
+    `unit`: 'wgmma', 'mma' or 'fma'. `lhs`, `rhs`: None where the instruction reads the operand from shared memory. `extents`: what the
     layouts cover of M, N and K, at least the dot's own. For wgmma, `groups`: warpgroups down the rows and along the columns, `slabs`: blocks of
     64 rows of a warpgroup, one under another, `pieces`: the instructions' n along a warpgroup's columns.
+    `step`: elements of K that are read together. `sums_padding`: what lies past K, up to a whole step, is multiplied, too.
     """
 
     unit: str
@@ -89,6 +93,8 @@ class DotChoice:
     groups: tuple[int, int] = (1, 1)
     slabs: int = 1
     pieces: tuple[int, ...] = ()
+    step: int = 16
+    sums_padding: bool = True
 
 
 def round_up(value: int, to: int) -> int:
@@ -106,16 +112,19 @@ def _powers_of_two(limit: int) -> Iterator[int]:
 
 
 @lru_cache(maxsize=1024)
-def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoice:
+def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool, size: int = 2, integer: bool = False) -> DotChoice:
     """How `warps` warps (a multiple of 4) compute a dot without batch by wgmma. Deals the warpgroups out for the fewest
-    accumulators a thread, and among those for most warpgroups down the rows, which read the right operand together."""
+    accumulators a thread, and among those for most warpgroups down the rows, which read the right operand together. `size`: bytes of an
+    operand's element; `integer`: there are fewer widths then."""
+    lanes, step = 4 // size, 32 // size
     groups = warps // WARPGROUP_WARPS
     ways: list[tuple[int, int, int, int, int]] = []
     for down in _powers_of_two(groups):
         slabs = -(-shape.m // (WGMMA_ROWS * down))
         for along in _powers_of_two(groups // down):
             # A descriptor may start in the middle of N only at a whole span of the widest swizzle: 64 elements.
-            columns = round_up(shape.n, 8) if along == 1 else round_up(-(-shape.n // along), 64)
+            unit = 16 if integer and shape.n > 24 else 8
+            columns = round_up(shape.n, unit) if along == 1 else round_up(-(-shape.n // along), 64)
             ways.append((slabs * columns, -down, slabs, along, columns))
     _, down, slabs, along, columns = min(ways)
     down = -down
@@ -123,25 +132,26 @@ def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoi
     thread = [Mode(4, (0, 2)), Mode(8, (1, 0)), Mode(4, (16, 0)), Mode(down, (WGMMA_ROWS * slabs, 0))]
     value = [Mode(2, (0, 1)), Mode(2, (8, 0)), Mode(columns // 8, (0, 8)), Mode(slabs, (WGMMA_ROWS, 0))]
     acc = TVLayout((*thread, Mode(along, (0, columns)), Mode(copies, (0, 0))), tuple(value))
-    k = round_up(shape.k, K_STEP)
+    k = round_up(shape.k, step)
     lhs = None
     if lhs_in_registers:
-        steps = (Mode(2, (0, 1)), Mode(2, (8, 0)), Mode(2, (0, 8)), Mode(k // K_STEP, (0, K_STEP)), value[3])
-        lhs = TVLayout((*thread, Mode(along * copies, (0, 0))), steps)
+        steps = (Mode(lanes, (0, 1)), Mode(2, (8, 0)), Mode(2, (0, 4 * lanes)), Mode(k // step, (0, step)), value[3])
+        lhs = TVLayout((Mode(4, (0, lanes)), *thread[1:], Mode(along * copies, (0, 0))), steps)
     pieces = (WGMMA_MAX_N,) * (columns // WGMMA_MAX_N)
     if columns % WGMMA_MAX_N:
         pieces = (*pieces, columns % WGMMA_MAX_N)
     extents = (WGMMA_ROWS * slabs * down, columns * along, k)
-    return DotChoice("wgmma", acc.normalized(), lhs.normalized() if lhs else None, None, extents, (down, along), slabs, pieces)
+    return DotChoice("wgmma", acc.normalized(), lhs.normalized() if lhs else None, None, extents, (down, along), slabs, pieces, step)
 
 
 # ---- mma.sync -------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1024)
-def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
-    """How `warps` warps compute a dot by mma.sync m16n8k16. With `rows_only` all warps go down the rows if there are rows enough: then an
+def mma_choice(shape: DotShape, warps: int, rows_only: bool, size: int = 2) -> DotChoice:
+    """How `warps` warps compute a dot by mma.sync m16n8 of operands of `size` bytes an element. With `rows_only` all warps go down the rows if there are rows enough: then an
     accumulator has the layout of a left operand of as many rows."""
+    lanes, step = 4 // size, 32 // size
     rows_only = rows_only and -(-shape.m // MMA_ROWS) >= warps
     first = shape.batch[0] if shape.batch else 1
     ways: list[tuple[int, int, int, int]] = []
@@ -159,7 +169,7 @@ def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
     batches, down = -batches, -down
     copies = warps // (batches * down * along)
     rows, columns = -(-shape.m // (MMA_ROWS * down)), -(-shape.n // (MMA_COLUMNS * along))
-    k = round_up(shape.k, K_STEP)
+    k = round_up(shape.k, step)
     depth = len(shape.batch)
 
     def mode(extent: int, m: int = 0, n: int = 0, batch: int | None = None, step: int = 1) -> Mode:
@@ -173,15 +183,67 @@ def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
         (mode(2, n=1), mode(2, m=8), mode(columns, n=MMA_COLUMNS), mode(rows, m=MMA_ROWS), *outer),
     )
     lhs = TVLayout(
-        (mode(4, n=2), mode(8, m=1), mode(down, m=MMA_ROWS * rows), mode(along), spread, mode(copies)),
-        (mode(2, n=1), mode(2, m=8), mode(2, n=8), mode(k // K_STEP, n=K_STEP), mode(rows, m=MMA_ROWS), *outer),
+        (mode(4, n=lanes), mode(8, m=1), mode(down, m=MMA_ROWS * rows), mode(along), spread, mode(copies)),
+        (mode(lanes, n=1), mode(2, m=8), mode(2, n=4 * lanes), mode(k // step, n=step), mode(rows, m=MMA_ROWS), *outer),
     )
     rhs = TVLayout(
-        (mode(4, m=2), mode(8, n=1), mode(down), mode(along, n=MMA_COLUMNS * columns), spread, mode(copies)),
-        (mode(2, m=1), mode(2, m=8), mode(columns, n=MMA_COLUMNS), mode(k // K_STEP, m=K_STEP), *outer),
+        (mode(4, m=lanes), mode(8, n=1), mode(down), mode(along, n=MMA_COLUMNS * columns), spread, mode(copies)),
+        (mode(lanes, m=1), mode(2, m=4 * lanes), mode(columns, n=MMA_COLUMNS), mode(k // step, m=step), *outer),
     )
     extents = (MMA_ROWS * rows * down, MMA_COLUMNS * columns * along, k)
-    return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents)
+    return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents, step=step)
+
+
+# ---- fma ------------------------------------------------------------------------------------------------------------
+
+FMA_BLOCK = 4
+"""Rows and columns of the accumulator that lie side by side in a thread: 16 bytes of a row of f32."""
+
+
+@lru_cache(maxsize=1024)
+def fma_choice(shape: DotShape, warps: int, size: int) -> DotChoice:
+    """How `warps` warps compute a dot by fma of elements of `size` bytes. Deals the threads out for the fewest elements of operands that a thread
+    reads for its multiplications."""
+    step = min(16 // size, 1 << (shape.k - 1).bit_length())
+    high, wide = (min(FMA_BLOCK, 1 << (extent - 1).bit_length()) for extent in (shape.m, shape.n))
+    first = shape.batch[0] if shape.batch else 1
+    threads = 32 * warps
+    ways: list[tuple[int, int, int, int]] = []
+    for batches, down, along in product(_powers_of_two(threads), repeat=3):
+        if threads % (batches * down * along) or first % batches:
+            continue
+        per_batch = first // batches * prod(shape.batch[1:])
+        rows, columns = -(-shape.m // (high * down)), -(-shape.n // (wide * along))
+        # A quarter SM multiplies 32 pairs a clock, and reads 32 bytes: a row's element costs as much as `size` multiplications.
+        cost = per_batch * (high * rows * wide * columns + size * (high * rows + wide * columns))
+        ways.append((cost, -batches, -along, down))
+    _, batches, along, down = min(ways)
+    batches, along = -batches, -along
+    copies = threads // (batches * down * along)
+    rows, columns = -(-shape.m // (high * down)), -(-shape.n // (wide * along))
+    k = round_up(shape.k, step)
+    depth = len(shape.batch)
+
+    def mode(extent: int, m: int = 0, n: int = 0, batch: int | None = None, stride: int = 1) -> Mode:
+        return Mode(extent, (*(stride if d == batch else 0 for d in range(depth)), m, n))
+
+    first_per_thread = first // batches
+    spread = mode(batches, batch=0, stride=first_per_thread) if depth else mode(1)
+    outer = [mode(shape.batch[d] if d else first_per_thread, batch=d) for d in reversed(range(depth))]
+    row_values = (mode(high, m=1), mode(rows, m=high * down))
+    column_values = (mode(wide, n=1), mode(columns, n=wide * along))
+    acc = TVLayout(
+        (mode(along, n=wide), mode(down, m=high), spread, mode(copies)),
+        (column_values[0], row_values[0], column_values[1], row_values[1], *outer),
+    )
+    lhs = TVLayout(
+        (mode(along), mode(down, m=high), spread, mode(copies)), (mode(step, n=1), *row_values, mode(k // step, n=step), *outer)
+    )
+    rhs = TVLayout(
+        (mode(along, n=wide), mode(down), spread, mode(copies)), (*column_values, mode(step, m=1), mode(k // step, m=step), *outer)
+    )
+    extents = (high * rows * down, wide * columns * along, k)
+    return DotChoice("fma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents, step=step, sums_padding=False)
 
 
 # ---- choosing for an op ---------------------------------------------------------------------------------------------
@@ -198,21 +260,30 @@ def dot_shape(op: tile.DotOp | async_copy.DotOp) -> DotShape:
     return DotShape(tuple(a[:-2]), a[-2], b[-1], a[-1])
 
 
-def check_types(op: tile.DotOp | async_copy.DotOp) -> None:
-    """Raises TeselaError unless the operands are f16 or bf16 and the accumulator is f32."""
-    operand, acc = operand_tile(op.lhs.type).element_type, element_type(async_copy.pending_tile(op.acc.type))
-    if not isinstance(operand, Float16Type | BFloat16Type):
-        hint = "other types run in the interpreter only: convert the operands (tile.cast; x.to(f16) in Python)"
-        raise TeselaError.at(op, f"dot takes f16 or bf16 operands, found {operand}", hint)
-    if not isinstance(acc, Float32Type):
-        raise TeselaError.at(
-            op, f"dot sums in f32, but the accumulator is {acc}", "accumulate in f32 and cast the result with tile.cast"
-        )
-
-
 def takes_wgmma(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> bool:
-    """Whether wgmma can compute the dot: the target has it, whole warpgroups, and no batch."""
-    return target.has_wgmma and warps % WARPGROUP_WARPS == 0 and not dot_shape(op).batch
+    """Whether wgmma can compute the dot: the target has it, whole warpgroups, types that tensor cores multiply, and no batch."""
+    return target.has_wgmma and warps % WARPGROUP_WARPS == 0 and not dot_shape(op).batch and dot_kind(op).tensor_core
+
+
+def _choice(op: tile.DotOp | async_copy.DotOp, warps: int, wgmma: bool, lhs_in_registers: bool) -> DotChoice:
+    shape, kind = dot_shape(op), dot_kind(op)
+    if wgmma:
+        return wgmma_choice(shape, warps, lhs_in_registers, kind.size, kind.integer)
+    if kind.tensor_core:
+        return mma_choice(shape, warps, in_chain(op), kind.size)
+    return fma_choice(shape, warps, kind.size)
+
+
+def register_operand(op: tile.DotOp, warps: int, target: Target) -> TVLayout | None:
+    """How the instruction takes the left operand from registers; None if it is read from a buffer always."""
+    if not dot_kind(op).tensor_core:
+        return None
+    return _choice(op, warps, takes_wgmma(op, warps, target), True).lhs
+
+
+def registers_of(layout: TVLayout, element: Attribute) -> int:
+    """32-bit registers of a thread that a tile of this layout takes."""
+    return -(-layout.num_values * memory_bytes(element) // 4)
 
 
 def dot_requirements(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> DotChoice:
@@ -221,23 +292,21 @@ def dot_requirements(op: tile.DotOp | async_copy.DotOp, warps: int, target: Targ
     Raises TeselaError for element types without an instruction, for an `async.dot` on a target without wgmma, and where
     the accumulator does not fit the registers of `warps` warps.
     """
-    check_types(op)
-    shape = dot_shape(op)
-    if isinstance(op, async_copy.DotOp):
-        if not takes_wgmma(op, warps, target):
-            raise TeselaError.at(
-                op,
-                f"async.dot is wgmma: it needs sm_90a and whole warpgroups, found {target.name} and {warps} warps",
-                "compute it with tile.dot on tiles read by async.read, or let plan-dataflow choose",
-            )
-        choice = wgmma_choice(shape, warps, isinstance(op.lhs.type, TensorType))
-    else:
-        choice = mma_choice(shape, warps, in_chain(op))
-    used, limit = choice.acc.num_values, accumulator_limit(warps, target)
+    wgmma = isinstance(op, async_copy.DotOp)
+    if wgmma and not takes_wgmma(op, warps, target):
+        raise TeselaError.at(
+            op,
+            f"async.dot is wgmma: it needs sm_90a, whole warpgroups and types that it multiplies, found {target.name}, {warps} warps and "
+            f"{operand_tile(op.lhs.type).element_type}",
+            "compute it with tile.dot on tiles read by async.read, or let plan-dataflow choose",
+        )
+    choice = _choice(op, warps, wgmma, wgmma and isinstance(op.lhs.type, TensorType))
+    acc = async_copy.pending_tile(op.acc.type)
+    used, limit = registers_of(choice.acc, acc.element_type), accumulator_limit(warps, target)
     if used > limit:
         raise TeselaError.at(
             op,
-            f"the accumulator {_plain(async_copy.pending_tile(op.acc.type))} takes {used} registers of each of {32 * warps} threads, {limit} are free for it",
+            f"the accumulator {_plain(acc)} takes {used} registers of each of {32 * warps} threads, {limit} are free for it",
             "make the tile smaller, or give the kernel more warps (attributes {warps = …})",
         )
     return choice
@@ -252,9 +321,8 @@ def accumulator_limit(warps: int, target: Target) -> int:
 
 def accumulator_registers(op: tile.DotOp, warps: int, target: Target) -> int:
     """Registers of a thread that the op's accumulator takes with `warps` warps."""
-    if takes_wgmma(op, warps, target):
-        return wgmma_choice(dot_shape(op), warps, False).acc.num_values
-    return mma_choice(dot_shape(op), warps, in_chain(op)).acc.num_values
+    choice = _choice(op, warps, takes_wgmma(op, warps, target), False)
+    return registers_of(choice.acc, element_type(op.acc.type))
 
 
 def _plain(kind: Attribute) -> str:
@@ -307,10 +375,13 @@ def _tile_shape(kind: Attribute) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True)
 class ChannelNeeds:
     """What the readers of a channel need of its buffers: `extents`, at least the tile's, and whether what lies past the
-    tile's own extents must be zeros (`zeros`: some reader sums over it)."""
+    tile's own extents must be zeros (`zeros`: some reader sums over it). `contiguous`: the dimension that must lie contiguous, if any, and
+    `why`: for whom."""
 
     extents: tuple[int, ...]
     zeros: bool
+    contiguous: int | None = None
+    why: str = ""
 
 
 def buffer_readers(channel: SSAValue) -> Iterator[tuple[Operation, int, tuple[int, ...]]]:
@@ -334,13 +405,23 @@ def channel_needs(channel: SSAValue, target: Target) -> ChannelNeeds:
     shape = channel.type.shape
     extents = list(shape)
     summed: list[tuple[int, int]] = []
+    contiguous: dict[int, str] = {}
 
     def need(dot: tile.DotOp | async_copy.DotOp, index: int, dims: tuple[int, ...]) -> None:
-        m, n, k = dot_requirements(dot, block_warps(dot), target).extents
+        choice, kind = dot_requirements(dot, block_warps(dot), target), dot_kind(dot)
+        m, n, k = choice.extents
         rows, columns = (m, k) if index == 0 else (k, n)
         for d, extent in ((dims[-2], rows), (dims[-1], columns)):
             extents[d] = max(extents[d], extent)
-        summed.append((dims[-1] if index == 0 else dims[-2], k))
+        along = dims[-1] if index == 0 else dims[-2]
+        if choice.sums_padding:
+            summed.append((along, k))
+        if kind.k_contiguous(choice.unit == "wgmma"):
+            contiguous[along] = f"{'wgmma' if choice.unit == 'wgmma' else 'mma.sync'} of {kind.lhs if index == 0 else kind.rhs} reads K contiguous only"
+            if len(contiguous) > 1:
+                raise TeselaError.at(
+                    dot, f"two dots read one buffer, each along another dimension: {contiguous[along]}", "give each its own channel"
+                )
 
     for user, index, dims in buffer_readers(channel):
         if isinstance(user, async_copy.DotOp):
@@ -349,7 +430,8 @@ def channel_needs(channel: SSAValue, target: Target) -> ChannelNeeds:
             for use in user.res.uses:
                 if isinstance(use.operation, tile.DotOp) and use.index < 2:
                     need(use.operation, use.index, dims)
-    return ChannelNeeds(tuple(extents), any(k > shape[d] for d, k in summed))
+    along = next(iter(contiguous), None)
+    return ChannelNeeds(tuple(extents), any(k > shape[d] for d, k in summed), along, contiguous[along] if along is not None else "")
 
 
 def contiguous_dim(put: async_copy.PutOp) -> int | None:
@@ -374,21 +456,25 @@ def static_strides(kind: MemRefType) -> tuple[int | None, ...]:
 def channel_layout(channel: async_copy.ChannelOp, users: Sequence[Operation], needs: ChannelNeeds) -> SharedLayout:
     """The layout of a channel's buffers, for all who read and write them. `users`: the ops that use the channel; `needs`: its readers'.
 
-    Contiguous along the dimension that is contiguous in the array it is filled from, so that whole vectors or boxes can be copied (from
-    registers: along the last one); rounded up to what the readers reach; in rows as wide as divide the extent, swizzled.
+    Contiguous along the dimension that its readers require or, where none does, that is contiguous in the array it is filled from, so that
+    whole vectors or boxes can be copied (from registers: along the last one); rounded up to what the readers reach; in rows as wide as divide
+    the extent, swizzled.
     """
     shape = channel.res.type.shape
+    size = memory_bytes(channel.res.type.element)
     put = next((user for user in users if isinstance(user, async_copy.PutOp)), None)
-    inner = contiguous_dim(put) if put is not None else None
+    inner = needs.contiguous
+    if inner is None and put is not None:
+        inner = contiguous_dim(put)
     if inner is None:
         inner = len(shape) - 1
     extents = list(needs.extents)
     # A row is 16 bytes at least. What is added here is read by nobody.
-    extents[inner] = round_up(extents[inner], 16 // OPERAND_BYTES)
+    extents[inner] = round_up(extents[inner], 16 // size)
     order = (inner, *(d for d in reversed(range(len(shape))) if d != inner))
-    row = extents[inner] * OPERAND_BYTES
+    row = extents[inner] * size
     span = next(span for span in (128, 64, 32, 0) if row % (span or 16) == 0)
-    return SharedLayout.tma(tuple(extents), OPERAND_BYTES, span, order)
+    return SharedLayout.tma(tuple(extents), size, span, order)
 
 
 def block_warps(op: Operation) -> int:
@@ -434,9 +520,12 @@ def choose_put(
     """
     inner = contiguous_dim(put)
     of = put.tile_dims()
+    size = memory_bytes(put.channel.type.element)
     align = _known_align(put, align)
-    start = divisor(put.indices[of[inner]]) * OPERAND_BYTES if inner is not None else 1
+    start = divisor(put.indices[of[inner]]) * size if inner is not None else 1
     width = copy_bytes(put, layout, divisor, align)
+    if inner is not None and needs.contiguous not in (None, inner):
+        return PutChoice("ld", f"{needs.why}, and the array has another dimension contiguous: the tile is transposed through registers")
     if target.has_tma:
         reason = None
         if inner is None:
@@ -448,8 +537,8 @@ def choose_put(
         elif put.array.type.get_num_dims() > 5:
             reason = f"the array has {put.array.type.get_num_dims()} dimensions, TMA takes 5"
         elif needs.zeros:
-            reason = f"a dot sums over K in steps of {K_STEP}, and the tile's K is no multiple: the rest must be zero"
-        elif layout.tma_form(OPERAND_BYTES) is None:
+            reason = f"a dot sums over K in steps of {STEP_BYTES} bytes, and the tile's K is no multiple: the rest must be zero"
+        elif layout.tma_form(size) is None:
             reason = f"TMA does not write the layout {layout}"
         elif (store := earlier_store(put)) is not None:
             name = store.array.name_hint or "an array"
@@ -472,13 +561,14 @@ def copy_bytes(
 ) -> int:
     """Bytes of the widest vector, 16 at most, that a put may copy: aligned in the array and whole in the buffer."""
     inner = contiguous_dim(put)
+    size = memory_bytes(put.channel.type.element)
     if inner is None:
-        return OPERAND_BYTES
+        return size
     align = _known_align(put, align)
-    start = divisor(put.indices[put.tile_dims()[inner]]) * OPERAND_BYTES
+    start = divisor(put.indices[put.tile_dims()[inner]]) * size
     width = 16
-    tile_row = put.channel.type.shape[inner] * OPERAND_BYTES
-    while width > OPERAND_BYTES and any(n % width for n in (align, start, tile_row, layout.contiguous(inner) * OPERAND_BYTES)):
+    tile_row = put.channel.type.shape[inner] * size
+    while width > size and any(n % width for n in (align, start, tile_row, layout.contiguous(inner) * size)):
         width //= 2
     return width
 
@@ -487,7 +577,7 @@ def _known_align(put: async_copy.PutOp, align: int) -> int:
     """`align`, and what divides the strides that the array's type states."""
     for stride in static_strides(put.array.type):
         if stride is not None and stride != 1:
-            align = gcd(align, stride * OPERAND_BYTES)
+            align = gcd(align, stride * memory_bytes(put.channel.type.element))
     return align
 
 

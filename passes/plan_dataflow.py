@@ -37,9 +37,10 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.target import Target
-from ..dialects.tile import shape_of
+from ..dialects.tile import element_type, shape_of
 from . import dot_rules
 from .base import Pass, PassContext
+from .dot_types import dot_kind
 
 OpT = TypeVar("OpT", bound=Operation)
 
@@ -63,7 +64,7 @@ class PlanDataflow(Pass):
         for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
             dots = [op for op in kernel.walk() if isinstance(op, tile.DotOp)]
             for dot in dots:
-                dot_rules.check_types(dot)
+                dot_kind(dot)
             warps = _stated_warps(kernel)
             if warps is None:
                 warps = choose_warps(kernel, dots, target)
@@ -95,10 +96,10 @@ def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Targ
     def most(warps: int) -> int:
         return max(dot_rules.accumulator_registers(dot, warps, target) for dot in dots)
 
-    if target.has_wgmma and any(not dot_rules.dot_shape(dot).batch and dot_rules.dot_shape(dot).m > 64 for dot in dots):
+    if any(dot_rules.takes_wgmma(dot, warps, target) and dot_rules.dot_shape(dot).m > 64 for dot in dots):
         warps = 8
-    elif not target.has_wgmma and most(warps) > ACCUMULATOR_TARGET // 2:
-        warps = 8  # mma.sync has its operands in registers, too
+    elif not any(dot_rules.takes_wgmma(dot, warps, target) for dot in dots) and most(warps) > ACCUMULATOR_TARGET // 2:
+        warps = 8  # mma.sync and fma have their operands in registers, too
     while warps < MAX_CHOSEN_WARPS and most(warps) > ACCUMULATOR_TARGET:
         warps *= 2
     # More warps have fewer registers each: what did not get better is not worth them.
@@ -170,7 +171,11 @@ def _fills_zero(load: tile.LoadOp) -> bool:
     if load.fill is None:
         return True
     owner = load.fill.owner
-    if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, FloatAttr):
+    if not isinstance(owner, arith.ConstantOp):
+        return False
+    if isinstance(owner.value, IntegerAttr):
+        return owner.value.value.data == 0
+    if not isinstance(owner.value, FloatAttr):
         return False
     value = owner.value.value.data
     return value == 0 and copysign(1, value) > 0
@@ -178,6 +183,10 @@ def _fills_zero(load: tile.LoadOp) -> bool:
 
 def _stores(op: Operation) -> bool:
     return any(isinstance(inner, tile.StoreOp) for inner in op.walk())
+
+
+_Key = tuple[SSAValue, int | None]
+"""A tile that goes through a channel, and the dimension of it that must lie contiguous there, if one must."""
 
 
 @dataclass
@@ -196,11 +205,11 @@ class _Planner:
         self.warps = warps
         self.target = target
         self.channels: list[async_copy.ChannelOp] = []
-        self.buffers: dict[SSAValue, SSAValue] = {}  # a tile -> the buffer that holds it
+        self.buffers: dict[_Key, SSAValue] = {}  # a tile -> the buffer that holds it
 
     def plan(self, dots: Sequence[tile.DotOp]) -> None:
-        transfers: dict[SSAValue, _Transfer] = {}
-        operands: dict[tile.DotOp, dict[int, tuple[SSAValue, tuple[int, ...]]]] = {dot: {} for dot in dots}
+        transfers: dict[_Key, _Transfer] = {}
+        operands: dict[tile.DotOp, dict[int, tuple[_Key, tuple[int, ...]]]] = {dot: {} for dot in dots}
         for dot in dots:
             for index in (0, 1):
                 source, dims = _trace(dot.operands[index])
@@ -211,9 +220,12 @@ class _Planner:
                     load = None
                 if load is None and index == 0 and self._stays_in_registers(dot):
                     continue
-                transfers.setdefault(source, _Transfer(source, load)).dots.append(dot)
-                operands[dot][index] = (source, dims)
-        last_users = [self._transfer(transfer) for transfer in transfers.values()]
+                # Dots that want one tile contiguous along different dimensions have a buffer each.
+                k_contiguous = dot_kind(dot).k_contiguous(dot_rules.takes_wgmma(dot, self.warps, self.target))
+                key = (source, (dims[-1] if index == 0 else dims[-2]) if k_contiguous else None)
+                transfers.setdefault(key, _Transfer(source, load)).dots.append(dot)
+                operands[dot][index] = (key, dims)
+        last_users = [self._transfer(key, transfer) for key, transfer in transfers.items()]
         done = {dot: self._rewrite(dot, operands[dot]) for dot in dots}
         after: dict[Operation, Operation] = {}  # where several channels are released at one place, in their order
         for channel, last in zip(self.channels, last_users):
@@ -227,20 +239,21 @@ class _Planner:
         assert first is not None, "a kernel ends with tile.return"
         self.kernel.body.block.insert_ops_before(self.channels, first)
         for transfer in transfers.values():
-            if transfer.load is not None:
+            if transfer.load is not None and transfer.load.parent is not None:
                 _erase_with_transposes(transfer.load)
 
     def _stays_in_registers(self, dot: tile.DotOp) -> bool:
         """Whether a computed left operand is best given to the instruction as it is."""
         if isinstance(dot.lhs, OpResult) and isinstance(dot.lhs.op, tile.TransposeOp):
             return False
+        lhs = dot_rules.register_operand(dot, self.warps, self.target)
+        if lhs is None:
+            return False
         if not dot_rules.takes_wgmma(dot, self.warps, self.target):
             return True
-        lhs = dot_rules.wgmma_choice(dot_rules.dot_shape(dot), self.warps, True).lhs
-        assert lhs is not None
-        return lhs.num_values // 2 <= REGISTER_OPERAND_LIMIT
+        return dot_rules.registers_of(lhs, element_type(dot.lhs.type)) <= REGISTER_OPERAND_LIMIT
 
-    def _transfer(self, transfer: _Transfer) -> Operation:
+    def _transfer(self, key: _Key, transfer: _Transfer) -> Operation:
         """Adds the channel, what fills it, and the get. Gives the last op of the block that uses the buffer."""
         source, load = transfer.source, transfer.load
         assert isinstance(source.type, TensorType)
@@ -270,10 +283,10 @@ class _Planner:
         for op in (channel, fill, get):
             _place(op, at)
         self.channels.append(channel)
-        self.buffers[source] = get.res
+        self.buffers[key] = get.res
         return users[-1]
 
-    def _rewrite(self, dot: tile.DotOp, through: dict[int, tuple[SSAValue, tuple[int, ...]]]) -> _Done:
+    def _rewrite(self, dot: tile.DotOp, through: dict[int, tuple[_Key, tuple[int, ...]]]) -> _Done:
         """Replaces the dot by one that reads the buffers of its operands `through` channels."""
         block = dot.parent
         assert block is not None
@@ -281,8 +294,8 @@ class _Planner:
         before = [dot.lhs, dot.rhs]
         operands = list(before)
         added: list[Operation] = []
-        for index, (source, dims) in through.items():
-            buffer = self.buffers[source]
+        for index, (key, dims) in through.items():
+            buffer = self.buffers[key]
             if dims != tuple(range(len(dims))):
                 added.append(async_copy.TransposeOp.make(buffer, dims))
                 buffer = added[-1].results[0]

@@ -42,13 +42,12 @@ from ...dialects.layout import SharedLayout, TVLayout
 from ...dialects.layout_attrs import ConvertOp, SharedLayoutAttr
 from ...dialects.ptx import reg
 from ...passes import async_waits, dot_rules
-from ...passes.access import extent_divisor
+from ...passes.access import extent_divisor, memory_bytes
 from ...passes.alloc_shared import slot_bytes
 from .context import Context, lowers
 from .memory import distances, fill_registers, load_registers, plan_access
 from .shared_access import plan_read, plan_shared, write_tile
 
-SIZE = dot_rules.OPERAND_BYTES
 UNROLLED_ZERO_STORES = 16
 """Stores of zeros that stand one after another; more go into a loop."""
 COORDINATE_LIMIT = 0x7FF00000
@@ -80,6 +79,11 @@ class Channel:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.op.res.type.shape
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return memory_bytes(self.op.res.type.element)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +283,7 @@ def _put(ctx: Context, op: async_copy.PutOp) -> None:
 
 
 def _put_tma(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, barrier: SSAValue) -> None:
-    form = channel.layout.tma_form(SIZE)
+    form = channel.layout.tma_form(channel.size)
     assert form is not None, "choose_put has checked it"
     of = op.tile_dims()
     tile_dims = [of[d] for d in form.order]
@@ -294,7 +298,7 @@ def _put_tma(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAV
 
     def issue() -> None:
         starts = [coordinate(ctx, index) for index in op.indices]
-        nbytes = SIZE * len(form.starts)
+        nbytes = channel.size * len(form.starts)
         for extent in form.box:
             nbytes *= extent
         ctx.inst("mbarrier.arrive.expect_tx.shared::cta.b64", [barrier, ctx.const(nbytes)])
@@ -302,7 +306,7 @@ def _put_tma(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAV
         opcode = f"cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
         for start in form.starts:
             coords = [ctx.add(starts[of[d]], start[d]) for d in form.order] + [starts[d] for d in others]
-            target = ctx.add(address, channel.layout.offset(start) * SIZE)
+            target = ctx.add(address, channel.layout.offset(start) * channel.size)
             ctx.inst(opcode, [target, tensormap, ctx.concat(coords), barrier])
 
     ctx.if_(leader, issue)
@@ -331,11 +335,11 @@ def _copy_layout(ctx: Context, channel: Channel, vector: int) -> TVLayout:
 
 
 def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, width: int) -> None:
-    vector = width // SIZE
+    vector = width // channel.size
     layout = _copy_layout(ctx, channel, vector)
     indices, of = tuple(op.indices), op.tile_dims()
     source = plan_access(ctx, op.array, indices, of, layout, channel.shape, vector)
-    target = plan_shared(ctx, address, channel.layout, SIZE, layout, vector, channel.shape)
+    target = plan_shared(ctx, address, channel.layout, channel.size, layout, vector, channel.shape)
     coords = [layout.value_coords(value) for value in range(0, layout.num_values, vector)]
     inner = dot_rules.contiguous_dim(op)
     assert inner is not None, "copies of several elements are along a unit stride"
@@ -358,7 +362,7 @@ def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address:
         else:
             at = coord[inner]
             if at not in sizes:
-                sizes[at] = ctx.mul(ctx.min_(ctx.sub(after, at), vector), SIZE)
+                sizes[at] = ctx.mul(ctx.min_(ctx.sub(after, at), vector), channel.size)
             nbytes = sizes[at]
         size = ctx.inst("selp.b32", [nbytes, ctx.const(0), predicate], [reg("b32")])
         ctx.inst(opcode, [destination, origin, size], imms=[width], guard=guard)
@@ -374,12 +378,12 @@ def _maybe_one(ctx: Context, registers: SSAValue | None, index: int) -> SSAValue
 
 
 def _put_ld(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue) -> None:
-    layout = _copy_layout(ctx, channel, 2)  # pairs, so that shared memory is written by words
-    kind = op.array.type.element_type
+    kind, size = op.array.type.element_type, channel.size
+    layout = _copy_layout(ctx, channel, max(1, 4 // size))  # so that shared memory is written by words
     n = layout.num_values
     access = plan_access(ctx, op.array, tuple(op.indices), op.tile_dims(), layout, channel.shape, 1)
     value = load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, None))
-    write_tile(ctx, address, channel.layout, layout, channel.shape, value, ctx.first_holder(layout))
+    write_tile(ctx, address, channel.layout, layout, channel.shape, value, ctx.first_holder(layout), size)
 
 
 @lowers(async_copy.WriteOp)
@@ -395,6 +399,7 @@ def _write(ctx: Context, op: async_copy.WriteOp) -> None:
         channel.shape,
         ctx.get(op.value),
         ctx.first_holder(layout),
+        channel.size,
     )
 
 
@@ -458,7 +463,7 @@ def _read(ctx: Context, op: async_copy.ReadOp) -> None:
     if _feeds_the_next_dot(op):  # the dot reads step by step, which takes fewer registers
         ctx.state[op.res] = buffer
     else:
-        ctx.set(op.res, plan_read(ctx, buffer.address, buffer.layout, ctx.layout(op.res)).emit(ctx))
+        ctx.set(op.res, plan_read(ctx, buffer.address, buffer.layout, ctx.layout(op.res), memory_bytes(op.res.type.element_type)).emit(ctx))
 
 
 def _feeds_the_next_dot(op: async_copy.ReadOp) -> bool:

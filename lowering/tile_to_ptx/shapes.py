@@ -18,20 +18,19 @@ from ...dialects.layout_attrs import ConvertOp
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type, shape_of
 from ...passes.access import memory_bytes
-from .context import Context, element_bits, lowers
-from .elements import check_lowered, halves, pack_halves
+from .context import Context, element_bits, lowers, packed
+from .elements import apart, check_lowered, together
 from .memory import fill_registers
 
 
 def pick_values(ctx: Context, regs: SSAValue, kind: Attribute, n: int, indices: Sequence[int]) -> SSAValue:
     """The elements of n values at `indices`, as a tile of `len(indices)` values holds them."""
-    if element_bits(kind) != 16:
-        return ctx.pick(regs, indices)
-    if n % 2 == 0 and len(indices) % 2 == 0:
-        pairs = list(zip(indices[::2], indices[1::2]))
-        if all(low % 2 == 0 and high == low + 1 for low, high in pairs):
-            return ctx.pick(regs, [low // 2 for low, _ in pairs])
-    return pack_halves(ctx, ctx.pick(halves(ctx, regs, n), indices), len(indices))
+    width = packed(kind, n)
+    if width == packed(kind, len(indices)):
+        firsts = indices[::width]
+        if all(first % width == 0 for first in firsts) and list(indices) == [first + i for first in firsts for i in range(width)]:
+            return ctx.pick(regs, [first // width for first in firsts])
+    return together(ctx, ctx.pick(apart(ctx, regs, kind, n), indices), kind, len(indices))
 
 
 @lowers(tile.FullOp)
@@ -172,8 +171,10 @@ def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result
     bits = element_bits(kind)
     if bits == 1:
         regs = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), regs], [reg("b16", n)])
-    elif bits == 16:
-        regs = halves(ctx, regs, n)
+    else:
+        regs = apart(ctx, regs, kind, n)
+        if bits == 8:
+            regs = ctx.inst("cvt.u16.u32", [regs], [reg("b16", n)])
     form = f"b{max(8, bits)}"
     address, offsets, inside = _linear(ctx, base, size, layout, shape, strides)
     guard = ctx.both(inside, ctx.first_holder(layout))
@@ -190,7 +191,9 @@ def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result
         loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets, guard=inside, init=[zero])
     if bits == 1:
         return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", n)])
-    return pack_halves(ctx, loaded, n) if bits == 16 else loaded
+    if bits == 8:
+        loaded = ctx.inst("cvt.u32.u8", [loaded], [reg("b32", n)])
+    return together(ctx, loaded, kind, n)
 
 
 def _linear(

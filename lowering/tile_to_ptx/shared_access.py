@@ -13,7 +13,7 @@ of 128 bytes, ldmatrix: x is the lane's row and chunk; steps along K are XORs of
 
 Where bits overlap (a tile of odd extents), each address is computed from its coordinates at run time: more instructions, the same values.
 
-**Matrices.** ldmatrix and stmatrix move 8×8 matrices of 16-bit elements; lane l holds row l / 4, columns 2(l % 4) and one more, and lanes 8j … 8j+7 give
+**Matrices.** ldmatrix and stmatrix move 8×8 matrices of 16-bit elements, or 8 rows of 16 bytes of any; lane l holds row l / 4, columns 2(l % 4) and one more, and lanes 8j … 8j+7 give
 the addresses of the rows of matrix j (PTX ISA 9.0 §9.7.15.5.15). A register layout that starts so can be read through them: `matrix_form`
 gives the layout of *addresses*, in which a lane is a row, and the rest of this file treats it as any other.
 """
@@ -31,6 +31,7 @@ from xdsl.ir import SSAValue
 from ...dialects.layout import LayoutError, Mode, SharedLayout, TVLayout, common_vector, split_modes
 from ...dialects.ptx import reg
 from .context import Context
+from .eight_bits import bytes_apart, together_bytes
 
 Coords = tuple[int, ...]
 
@@ -242,30 +243,36 @@ class MatrixForm:
 
 
 @lru_cache(maxsize=1024)
-def matrix_form(registers: TVLayout, shared: SharedLayout) -> MatrixForm | None:
-    """How ldmatrix (stmatrix) moves a tile of 16-bit elements between a buffer and registers; None if it cannot."""
+def matrix_form(registers: TVLayout, shared: SharedLayout, size: int = 2) -> MatrixForm | None:
+    """How ldmatrix (stmatrix) moves a tile of elements of `size` bytes between a buffer and registers; None if it cannot. Transposed it moves
+    16-bit elements only; as they lie, a row is 16 bytes of any."""
+    if size > 4:
+        return None
+    lanes, row_elements = 4 // size, 16 // size
     try:
         quad, rest = split_modes(registers.thread, 4)
         eight, others = split_modes(rest, 8)
-        pair, more = split_modes(registers.value, 2)
+        held, more = split_modes(registers.value, lanes) if lanes > 1 else ((), registers.value)
     except LayoutError:
         return None
-    if len(quad) != 1 or len(eight) != 1 or len(pair) != 1 or (quad[0].extent, eight[0].extent, pair[0].extent) != (4, 8, 2):
+    if len(quad) != 1 or len(eight) != 1 or (quad[0].extent, eight[0].extent) != (4, 8):
         return None
     rank = registers.rank
-    column = next((d for d in range(rank) if pair[0].stride == _unit(d, rank)), None)
+    column = next((d for d in range(rank) if quad[0].stride == _unit(d, rank, lanes)), None)
     row = next((d for d in range(rank) if eight[0].stride == _unit(d, rank)), None)
-    if column is None or row is None or row == column or quad[0].stride != _unit(column, rank, 2):
+    if column is None or row is None or row == column:
+        return None
+    if lanes > 1 and (len(held) != 1 or held[0] != Mode(lanes, _unit(column, rank))):
         return None
     if any(reach > extent for reach, extent in zip(registers.shape(), shared.shape(), strict=True)):
         return None
-    if shared.contiguous(column) % 8 == 0:
+    if shared.contiguous(column) % row_elements == 0:
         along, across = column, row
-    elif shared.contiguous(row) % 8 == 0:
+    elif size == 2 and shared.contiguous(row) % 8 == 0:
         along, across = row, column
     else:
         return None
-    if any(mode.stride[along] % 8 for mode in (*others, *more)):  # a row of a matrix is 16 aligned bytes
+    if any(mode.stride[along] % row_elements for mode in (*others, *more)):  # a row of a matrix is 16 aligned bytes
         return None
     for count in (4, 2, 1):
         try:
@@ -296,15 +303,21 @@ def _product(modes: Sequence[Mode]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TileRead:
-    """How a tile of 16-bit elements is read from a buffer: `count` instructions of `values` consecutive values each."""
+    """How a tile of elements of `size` bytes is read from a buffer: `count` instructions of `values` consecutive values each."""
 
     access: SharedAccess
     opcode: str
     count: int
     values: int
+    size: int
+
+    @property
+    def whole_registers(self) -> bool:
+        """Whether an instruction fills whole registers."""
+        return self.values * self.size >= 4
 
     def emit(self, ctx: Context, which: Sequence[int] | None = None) -> SSAValue:
-        """The registers of some of the instructions (all by default), in the order given; zeros where an access is outside."""
+        """The registers of some of the instructions (all by default), in the order given, as a tile holds them; zeros where an access is outside."""
         access = self.access
         chosen = range(self.count) if which is None else which
         n = len(chosen) * self.values
@@ -312,26 +325,32 @@ class TileRead:
         if which is not None and address.type.count > 1:
             address = ctx.pick(address, which)
         offsets = [access.offsets[i] for i in chosen]
-        kind = reg("b16", n) if self.values == 1 else reg("b32", n // 2)
+        kind = reg("b64", n) if self.size == 8 else reg("b32", n * self.size // 4) if self.whole_registers else reg("b16", n)
         if access.inside is None:
             result = ctx.inst(self.opcode, [address], [kind], offsets=offsets)
         else:
             inside = ctx.pick(access.inside, which) if which is not None and access.inside.type.count > 1 else access.inside
             zero = ctx.splat(ctx.const(0, kind.cls), kind.count)
             result = ctx.inst(self.opcode, [address], [kind], offsets=offsets, guard=inside, init=[zero])
-        return ctx.inst("mov.b32", [result], [reg("b32", n // 2)]) if self.values == 1 and n % 2 == 0 else result
+        if self.whole_registers or n * self.size % 4:
+            return result
+        if self.size == 2:
+            return ctx.inst("mov.b32", [result], [reg("b32", n // 2)])
+        return together_bytes(ctx, ctx.inst("cvt.u32.u8", [result], [reg("b32", n)]), n)
 
 
-def plan_read(ctx: Context, base: SSAValue, shared: SharedLayout, layout: TVLayout) -> TileRead:
-    """How a tile is read from the buffer at shared address `base` into registers held in `layout`; zeros past the buffer's extents."""
+def plan_read(ctx: Context, base: SSAValue, shared: SharedLayout, layout: TVLayout, size: int) -> TileRead:
+    """How a tile of elements of `size` bytes is read from the buffer at shared address `base` into registers held in `layout`; zeros past the
+    buffer's extents."""
     n = layout.num_values
-    form = matrix_form(layout, shared)
+    form = matrix_form(layout, shared, size)
     if form is not None:
-        access = plan_shared(ctx, base, shared, 2, form.layout, 1, form.layout.shape())
-        return TileRead(access, form.opcode("ldmatrix"), n // (2 * form.count), 2 * form.count)
-    vector = _access_vector(layout, shared, shared.shape())
-    access = plan_shared(ctx, base, shared, 2, layout, vector, shared.shape())
-    return TileRead(access, f"ld.shared.{'b16' if vector == 1 else _form(vector)}", n // vector, vector)
+        access = plan_shared(ctx, base, shared, size, form.layout, 1, form.layout.shape())
+        values = 4 // size * form.count
+        return TileRead(access, form.opcode("ldmatrix"), n // values, values, size)
+    vector = _access_vector(layout, shared, shared.shape(), size)
+    access = plan_shared(ctx, base, shared, size, layout, vector, shared.shape())
+    return TileRead(access, f"ld.shared.{_form(vector * size, size)}", n // vector, vector, size)
 
 
 def write_tile(
@@ -344,32 +363,33 @@ def write_tile(
     guard: SSAValue | None = None,
     size: int = 2,
 ) -> None:
-    """A tile of elements of `size` bytes, 2 or 4, from registers into a buffer, without what lies at or past `extents`; where `guard` holds."""
+    """A tile of elements of `size` bytes from registers into a buffer, without what lies at or past `extents`; where `guard` holds."""
     n = layout.num_values
-    form = matrix_form(layout, shared) if size == 2 and ctx.target.compute_capability >= (9, 0) else None
+    form = matrix_form(layout, shared, size) if ctx.target.compute_capability >= (9, 0) else None
     if form is not None and all(reach <= extent for reach, extent in zip(layout.shape(), extents, strict=True)):
-        access = plan_shared(ctx, base, shared, 2, form.layout, 1, form.layout.shape())
+        access = plan_shared(ctx, base, shared, size, form.layout, 1, form.layout.shape())
         ctx.inst(form.opcode("stmatrix"), [access.address, value], offsets=access.offsets, guard=guard)
         return
-    vector = gcd(_access_vector(layout, shared, extents), 16 // size)
+    vector = _access_vector(layout, shared, extents, size)
     access = plan_shared(ctx, base, shared, size, layout, vector, extents)
-    inside = ctx.both(access.inside, guard)
-    if size == 4:
-        ctx.inst(f"st.shared.{_form(2 * vector)}", [access.address, value], offsets=access.offsets, guard=inside)
-    elif vector == 1:
-        if value.type.cls == "b32":
+    if vector * size < 4 and value.type.cls == "b32":
+        if size == 2:
             value = ctx.inst("mov.b32", [value], [reg("b16", n)])
-        ctx.inst("st.shared.b16", [access.address, value], offsets=access.offsets, guard=inside)
-    else:
-        ctx.inst(f"st.shared.{_form(vector)}", [access.address, value], offsets=access.offsets, guard=inside)
+        else:
+            value = ctx.inst("cvt.u16.u32", [bytes_apart(ctx, value, n, signed=False)], [reg("b16", n)])
+    ctx.inst(f"st.shared.{_form(vector * size, size)}", [access.address, value], offsets=access.offsets, guard=ctx.both(access.inside, guard))
 
 
-def _access_vector(layout: TVLayout, shared: SharedLayout, extents: Sequence[int]) -> int:
-    """How many elements one access may move: side by side in both, inside `extents` as a whole, at most 16 bytes."""
+def _access_vector(layout: TVLayout, shared: SharedLayout, extents: Sequence[int], size: int) -> int:
+    """How many elements one access may move: side by side in both, inside `extents` as a whole, whole registers or one, at most 16 bytes."""
     dim, width = common_vector(layout, shared)
-    width = gcd(width, layout.num_values, 8)
-    return gcd(width, extents[dim]) if layout.shape()[dim] > extents[dim] else width
+    width = gcd(width, layout.num_values, 16 // size)
+    if layout.shape()[dim] > extents[dim]:
+        width = gcd(width, extents[dim])
+    return width if width * size >= 4 else 1
 
 
-def _form(vector: int) -> str:
-    return "b32" if vector == 2 else f"v{vector // 2}.b32"
+def _form(nbytes: int, size: int) -> str:
+    """The type of an access of `nbytes` bytes of elements of `size`."""
+    unit = 8 if size == 8 else min(4, nbytes)
+    return f"v{nbytes // unit}.b{8 * unit}" if nbytes > unit else f"b{8 * unit}"
