@@ -146,7 +146,8 @@ def convert(
     if is_float(source):
         wide = to_f32(ctx, regs, source, n)
         if is_double(target):
-            return ctx.inst("cvt.f64.f32", [wide], [reg("b64", n)])
+            double = ctx.inst("cvt.f64.f32", [wide], [reg("b64", n)])
+            return _from_double(ctx, double, target, n, saturate) if saturate else double
         if is_float(target):
             return _rounded(ctx, wide, target, n, saturate)
         return _float_to_int(ctx, wide, target, n)

@@ -11,7 +11,6 @@ import struct
 
 import ml_dtypes
 import numpy as np
-
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import (
     BFloat16Type,
