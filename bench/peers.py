@@ -2,9 +2,12 @@
 
     python bench/peers.py gemm --json bench/results/gemm.json
     python bench/peers.py softmax add --small
+    python bench/peers.py rows --json bench/results/rows.json
+    python bench/peers.py rows --only softmax --warps 4 8 16
 
 Needs a GPU and torch. Every system's result is compared with a float64 reference before it is timed; one that is wrong is reported as
 failed. GEMM is C = A·Bᵀ in bf16; ours writes f32 sums, cuBLAS bf16 ones (half the bytes written), so the comparison favours cuBLAS.
+Attention is forward, bf16, beside torch's scaled_dot_product_attention by cuDNN and by its own FlashAttention; a causal one counts half the operations.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from peers_rows import ROWS, make_case
 from rounds import GPU, Case, Results, Row, System, measure
 
 from tesela.tools.demo import example
@@ -32,6 +36,14 @@ GEMMS = (
     (4096, 4096, 512),
     (4000, 4104, 4040),
 )
+ATTENTIONS = tuple(
+    (*shape, causal)
+    for causal in (False, True)
+    for shape in ((4, 16, 4096, 128), (1, 16, 16384, 128), (4, 32, 4096, 64), (4, 8, 4096, 256), (16, 16, 1024, 128), (32, 16, 512, 128))
+)
+"""Batch, heads, length, head dimension; whether causal."""
+ATTENTION_TILES = {64: (192, 128), 128: (128, 128), 256: (128, 64)}
+"""Rows of queries and of keys of a tile, by head dimension."""
 SOFTMAXES = ((16384, 8192), (8192, 1024), (1823, 781))
 ADDS = (2**28, 2**20, 1_000_003)
 GRAPH_BYTES = 64 * 2**20
@@ -56,7 +68,8 @@ class Torch:
 
         def run(stream: int) -> None:
             if stream not in self.streams:
-                self.streams[stream] = self.torch.cuda.ExternalStream(stream)
+                # ExternalStream(0) would be a stream of torch's pool, which does not wait for the default one.
+                self.streams[stream] = self.torch.cuda.ExternalStream(stream) if stream else self.torch.cuda.default_stream()
             with self.torch.cuda.stream(self.streams[stream]):
                 function()
 
@@ -65,10 +78,17 @@ class Torch:
     def checked(self, system: System, output: Any, expected: Any, tolerance: float) -> System:
         """The system, if its output is right; else one that says that it is not."""
         output.fill_(float("nan"))
+        return self._checked(system, lambda: output, expected, tolerance)
+
+    def checked_result(self, system: System, results: list[Any], expected: Any, tolerance: float) -> System:
+        """As `checked`, of a system that leaves its result (or a tuple, the first of which counts) in `results`."""
+        return self._checked(system, lambda: results[0][0] if isinstance(results[0], tuple) else results[0], expected, tolerance)
+
+    def _checked(self, system: System, output: Callable[[], Any], expected: Any, tolerance: float) -> System:
         try:
             system.run(0)
             self.torch.cuda.synchronize()
-            error = float(((output.double() - expected).abs().max() / expected.abs().max()).nan_to_num(float("inf")))
+            error = float(((output().double() - expected).abs().max() / expected.abs().max()).nan_to_num(float("inf")))
         except Exception as reason:  # noqa: BLE001 - whatever a contestant raises goes into the results
             problem: Exception = reason
         else:
@@ -119,10 +139,52 @@ def add(torch: Torch, n: int) -> Case:
     return Case(str(n), systems, nbytes=12 * n, graph=12 * n < GRAPH_BYTES)
 
 
+def attention(torch: Torch, batch: int, heads: int, length: int, head: int, causal: bool) -> Case:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    from tesela.kernels.attention import attention as kernel
+
+    bf16 = torch.torch.bfloat16
+    q, k, v = (torch.randn(batch, heads, length, head, dtype=bf16) for _ in range(3))
+    flat = [x.view(batch * heads, length, head) for x in (q, k, v)]
+    out, scale = torch.torch.empty_like(flat[0]), head**-0.5
+    rows, columns = ATTENTION_TILES[head]
+    sdpa = torch.torch.nn.functional.scaled_dot_product_attention
+    ours = torch.system("tesela", lambda: kernel(*flat, out, scale=scale, HEAD=head, CAUSAL=causal, BM=rows, BN=columns))
+    systems = [torch.checked(ours, out, _attend(torch, *flat, scale, causal), 1e-2)]
+    for name, backend in (("cuDNN", SDPBackend.CUDNN_ATTENTION), ("FlashAttention", SDPBackend.FLASH_ATTENTION)):
+
+        def theirs(backend: Any = backend) -> Any:
+            with sdpa_kernel(backend):
+                return sdpa(q, k, v, is_causal=causal)
+
+        systems.append(torch.system(name, theirs))
+    flops = 4 * batch * heads * length * length * head // (2 if causal else 1)
+    title = f"B{batch} H{heads} S{length} D{head}{' causal' * causal}"
+    return Case(title, systems, flops=flops, nbytes=8 * batch * heads * length * head)
+
+
+def _attend(torch: Torch, q: Any, k: Any, v: Any, scale: float, causal: bool) -> Any:
+    """The reference in float64, head by head and some rows at a time (all scores at once would not fit)."""
+    result = torch.torch.empty(q.shape, device=q.device, dtype=torch.torch.float64)
+    length = q.shape[1]
+    for head in range(len(q)):
+        keys, values = k[head].double(), v[head].double()
+        for row in range(0, length, 2048):
+            scores = q[head, row : row + 2048].double() @ keys.T * scale
+            if causal:
+                places = torch.torch.arange(length, device=q.device)
+                scores.masked_fill_(places[None, :] > places[row : row + 2048, None], float("-inf"))
+            result[head, row : row + 2048] = torch.torch.softmax(scores, 1) @ values
+    return result
+
+
 BENCHMARKS: dict[str, tuple[Callable[..., Case], tuple[Any, ...]]] = {
     "gemm": (gemm, GEMMS),
+    "attention": (attention, ATTENTIONS),
     "softmax": (softmax, SOFTMAXES),
     "add": (add, tuple((n,) for n in ADDS)),
+    "rows": (make_case, ROWS),
 }
 
 
@@ -141,7 +203,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("benchmarks", nargs="+", choices=list(BENCHMARKS))
     parser.add_argument("--json", type=Path, help="also write the results there (one benchmark)")
     parser.add_argument("--small", action="store_true", help="the last two cases of each only")
+    parser.add_argument("--only", default="", help="the cases whose arguments, joined by 'x', contain this: 4x16x4096x128xFalse, softmax")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--warps", type=int, nargs="+", default=[], help="of `rows` ours also with these numbers of warps")
     arguments = parser.parse_args(argv)
     if arguments.json is not None and len(arguments.benchmarks) != 1:
         parser.error("--json takes one benchmark")
@@ -150,8 +214,11 @@ def main(argv: list[str] | None = None) -> int:
     for name in arguments.benchmarks:
         make, shapes = BENCHMARKS[name]
         results = Results(name, rounds=arguments.rounds)
+        more = {"warps": tuple(arguments.warps)} if name == "rows" else {}
         for shape in shapes[-2:] if arguments.small else shapes:
-            row = results.add(measure(make(torch, *shape), timer, arguments.rounds))
+            if arguments.only not in "x".join(map(str, shape)):
+                continue
+            row = results.add(measure(make(torch, *shape, **more), timer, arguments.rounds))
             failed |= "tesela" in row.failed
             sys.stdout.write(f"{name} {show(row)}")
             sys.stdout.flush()

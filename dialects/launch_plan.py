@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from .device_messages import MessageSite
+
 
 @dataclass(frozen=True, slots=True)
 class ArrayArg:
@@ -57,7 +59,7 @@ class TensorMapSpec:
 class Param:
     """A kernel parameter, in PTX order. `kind`:
     'pointer' (arg: an array, b64) · 'dim' (arg: a symbolic dimension's name, b64) · 'stride' (arg, index: in elements, b64)
-    · 'scalar' (arg; type by its dtype: index and i64 b64, i32/f32 b32, f16/bf16 b16, i1 b8 in memory) · 'tensormap' (128 bytes, align 64)."""
+    · 'messages' (the address of a launch's buffer, device_messages.py, b64) · 'scalar' (arg; type by its dtype: index and i64 b64, i32/f32 b32, f16/bf16 b16, i1 b8 in memory) · 'tensormap' (128 bytes, align 64)."""
 
     kind: str
     name: str
@@ -97,6 +99,8 @@ class LaunchPlan:
     requirements: tuple[Requirement, ...] = ()
     notes: tuple[str, ...] = ()
     persistent: bool = False
+    messages: tuple[MessageSite, ...] = ()
+    """Where the program may print, or an assertion fail; with any, there is a parameter of kind 'messages'."""
 
     def physical_grid(self, logical: tuple[int, int, int], multiprocessors: int) -> tuple[int, int, int]:
         """The blocks to launch for a logical grid on a device with so many multiprocessors."""
@@ -126,6 +130,7 @@ class LaunchPlan:
                 "cluster": tuple(data["cluster"]),
                 "requirements": tuple(Requirement(**entry) for entry in data["requirements"]),
                 "notes": tuple(data["notes"]),
+                "messages": tuple(map(MessageSite.from_json, data["messages"])),
             }
         )
 

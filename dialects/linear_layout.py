@@ -304,16 +304,40 @@ def bank_conflicts(registers: TVLayout, shared: SharedLayout, element_bytes: int
     return found or _wavefronts_by_count(registers, shared, element_bytes, width, lanes)
 
 
-def _wavefronts_by_digits(
-    registers: TVLayout, shared: SharedLayout, element_bytes: int, width: int, lanes: int
-) -> int | None:
-    """The wavefronts of a warp-wide access from the digits of its offsets, or None where they do not tell.
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Why an access takes as many wavefronts as it does: in each of `groups` of lanes served together, 2^words different words lie in 2^banks
+    different banks, every bank with equally many."""
 
-    Digits within one wavefront (lanes and vector) are *near*, those that lead from one to the next are *far*. If near
-    and far move different bits, all wavefronts are images of the first under an XOR, which permutes banks: a rank
-    answers. If there is no swizzle, they are translates by whole words, which rotate banks: the first one answers for
-    all.
+    groups: int
+    words: int
+    banks: int
+
+    @property
+    def wavefronts(self) -> int:
+        return self.groups << (self.words - self.banks)
+
+
+@lru_cache(maxsize=1024)
+def conflict_ranks(registers: TVLayout, shared: SharedLayout, element_bytes: int, vector_bytes: int) -> Ranks | None:
+    """The ranks behind `bank_conflicts`; None for layouts whose wavefronts are counted instead.
+
+    >>> rows = TVLayout.parse("thread [8:(1,0)], value [8:(0,1)]")
+    >>> conflict_ranks(rows, SharedLayout.row_major((8, 64)), 2, 16)
+    Ranks(groups=1, words=5, banks=2)
+    >>> conflict_ranks(rows, SharedLayout.tma((8, 64), 2, 128, (1, 0)), 2, 16)
+    Ranks(groups=1, words=5, banks=5)
     """
+    lanes, width = lanes_per_wavefront(vector_bytes), vector_bytes // element_bytes
+    near = _near_digits(registers, shared, width, lanes)
+    return _ranks(registers, shared, element_bytes, near[0], near[1], lanes) if near is not None else None
+
+
+def _near_digits(
+    registers: TVLayout, shared: SharedLayout, width: int, lanes: int
+) -> tuple[tuple[Mode, ...], tuple[Mode, ...]] | None:
+    """The digits of an access's offsets that are *near*, within one wavefront (lanes and vector), and *far*, those that lead from one to the next; None where
+    digits do not tell, or some lanes of the first wavefront idle, so that it is not the fullest."""
     offsets = _offset_digits(registers, shared)
     if offsets is None:
         return None
@@ -325,19 +349,40 @@ def _wavefronts_by_digits(
     except LayoutError:
         return None
     if any(n > m for n, m in zip(near_shape, shared.shape(), strict=False)):
-        return None  # some lanes of the first wavefront idle, so it is not the fullest
-    near, far = (*lane_group, *in_vector), (*groups, *vectors)
-    count = -(-min(registers.num_threads, WARP) // lanes)
+        return None
+    return (*lane_group, *in_vector), (*groups, *vectors)
+
+
+def _ranks(
+    registers: TVLayout, shared: SharedLayout, element_bytes: int, near: tuple[Mode, ...], far: tuple[Mode, ...], lanes: int
+) -> Ranks | None:
+    """If near and far move different bits, all wavefronts are images of the first under an XOR, which permutes banks: ranks answer."""
     columns = [mode.stride[0] << i for mode in near for i in range(mode.extent.bit_length() - 1)]
     powers = all(mode.extent & (mode.extent - 1) == 0 for mode in near)
-    if powers and element_bytes & (element_bytes - 1) == 0 and _disjoint(columns) and _apart(columns, far):
-        if shared.swizzle:
-            columns = [shared.swizzle.apply(column) for column in columns]
-        # An element of several words adds its own bits to both ranks alike, so they are left out.
-        words = [column * element_bytes // WORD for column in columns]
-        return count << (rank(words) - rank(word % BANKS for word in words))
+    if not (powers and element_bytes & (element_bytes - 1) == 0 and _disjoint(columns) and _apart(columns, far)):
+        return None
+    if shared.swizzle:
+        columns = [shared.swizzle.apply(column) for column in columns]
+    # An element of several words adds its own bits to both ranks alike, so they are left out.
+    words = [column * element_bytes // WORD for column in columns]
+    return Ranks(-(-min(registers.num_threads, WARP) // lanes), rank(words), rank(word % BANKS for word in words))
+
+
+def _wavefronts_by_digits(
+    registers: TVLayout, shared: SharedLayout, element_bytes: int, width: int, lanes: int
+) -> int | None:
+    """The wavefronts of a warp-wide access from the digits of its offsets, or None where they do not tell: by `_ranks`, or, if there is no swizzle and all
+    wavefronts are translates of the first by whole words, which rotate banks, by counting that one."""
+    digits = _near_digits(registers, shared, width, lanes)
+    if digits is None:
+        return None
+    near, far = digits
+    found = _ranks(registers, shared, element_bytes, near, far, lanes)
+    if found is not None:
+        return found.wavefronts
     if shared.swizzle or any(mode.stride[0] * element_bytes % WORD for mode in far):
         return None
+    count = -(-min(registers.num_threads, WARP) // lanes)
     sums = sumset((mode.extent, mode.stride[0]) for mode in near)
     return (
         count * _ways(at * element_bytes for at in range(sums.bit_length()) if sums >> at & 1)

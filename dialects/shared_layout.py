@@ -314,6 +314,25 @@ class SharedLayout:
         """
         return _tma_form(self.normalized(), element_bytes)
 
+    def core_order(self, element_bytes: int) -> tuple[int, ...] | None:
+        """The dimensions from the contiguous one on, if this is a layout that `tma` makes (and so one that wgmma's descriptors describe); else None.
+
+        >>> SharedLayout.tma((128, 128), 2, 128, (0, 1)).core_order(2), SharedLayout.row_major((128, 128)).core_order(2)
+        ((0, 1), None)
+        """
+        return _core_order(self.normalized(), element_bytes)
+
+
+@lru_cache(maxsize=1024)
+def _core_order(layout: SharedLayout, element_bytes: int) -> tuple[int, ...] | None:
+    shape = layout.shape()
+    for order in permutations(reversed(range(layout.rank))):
+        for mode in (*SWIZZLE_SPANS, 0):
+            span = (mode or CORE_ROW) // element_bytes
+            if shape[order[0]] % span == 0 and SharedLayout.tma(shape, element_bytes, mode, order) == layout:
+                return order
+    return None
+
 
 @lru_cache(maxsize=1024)
 def _tma_form(layout: SharedLayout, element_bytes: int) -> TmaForm | None:

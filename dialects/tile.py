@@ -59,8 +59,12 @@ from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
+from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
+from .tile_inline import InlinePtxOp
 from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
 from .tile_memory import LoadOp, StoreOp
+from .tile_messages import AssertOp, PrintOp
+from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_types import (
     ELEMENT_TYPES,
     DimExprAttr,
@@ -79,6 +83,10 @@ from .tile_types import (
 )
 
 __all__ = [
+    "AssertOp",
+    "AtomicKind",
+    "AtomicKindAttr",
+    "AtomicOp",
     "BlockCountOp",
     "BlockIndexOp",
     "BroadcastOp",
@@ -93,17 +101,24 @@ __all__ = [
     "ExpandOp",
     "FullOp",
     "GridExtentOp",
+    "HistogramOp",
+    "InlinePtxOp",
     "IotaOp",
+    "JoinOp",
     "KernelOp",
+    "LoadIndexedOp",
     "LoadOp",
     "Predicate",
     "PredicateAttr",
+    "PrintOp",
     "ReduceKind",
     "ReduceKindAttr",
     "ReduceOp",
     "ReshapeOp",
     "ReturnOp",
     "SelectOp",
+    "SplitOp",
+    "StoreIndexedOp",
     "StoreOp",
     "TargetAttr",
     "Tile",
@@ -650,8 +665,17 @@ Tile = Dialect(
         GridExtentOp,
         LoadOp,
         StoreOp,
+        LoadIndexedOp,
+        StoreIndexedOp,
+        AtomicOp,
+        PrintOp,
+        AssertOp,
+        InlinePtxOp,
         DotOp,
         ReduceOp,
+        HistogramOp,
+        JoinOp,
+        SplitOp,
         TransposeOp,
         ReshapeOp,
         ExpandOp,
@@ -663,5 +687,5 @@ Tile = Dialect(
         SelectOp,
         ConstantOp,
     ],
-    [DimExprAttr, TargetAttr, ReduceKindAttr, PredicateAttr],
+    [DimExprAttr, TargetAttr, ReduceKindAttr, PredicateAttr, AtomicKindAttr],
 )

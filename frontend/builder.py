@@ -271,7 +271,7 @@ class Builder:
             return self.dim(x)
         if isinstance(x, Value) and not x.shape and x.dtype.kind in ("int", "index"):
             return self.cast(x, index)
-        hint = "gathering by a tile of indices is not in the language" if isinstance(x, Value) and x.shape else None
+        hint = "index by a tile of places: x[start + tesela.arange(16)]" if isinstance(x, Value) and x.shape else None
         raise self.error(f"{what} must be an index or an integer, found {describe(x)}", hint)
 
     def cast(self, x: Value, dtype: DType, saturate: bool = False) -> Value:

@@ -25,6 +25,7 @@ from xdsl.ir import Block, BlockArgument, Operation, Region
 
 from ..dialects import tile
 from ..dialects.diagnostics import TeselaError
+from ..dialects.tile_indexed import Indexed
 from .builder import default_dtype
 from .types import Dim, DType, f32, i1, index
 from .values import Tracing, Undefined, Value, describe, is_number, leaves, rebuild, type_attribute
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Scope = tuple[dict[str, Any], dict[str, ast.AST]]
 """The variables, and where each was assigned last."""
 
-MEMORY_OPS = (tile.LoadOp, tile.StoreOp)
+MEMORY_OPS = (tile.LoadOp, tile.StoreOp, Indexed)
 
 
 def in_block(t: Tracer, block: Block, work: Callable[[], Any]) -> Any:

@@ -68,8 +68,11 @@ class Program:
     captures: tuple[Capture, ...]
 
     def is_current(self) -> bool:
-        """Whether all of that is as it was."""
-        return not self.captures or all(capture.is_current for capture in self.captures)
+        """Whether all of that is as it was; asked before each launch."""
+        for capture in self.captures:
+            if not capture.is_current():
+                return False
+        return True
 
 
 class KernelFunction:
@@ -97,6 +100,8 @@ class KernelFunction:
         self._lock = threading.Lock()
         # Calls that pass nothing but leading arrays and scalars find their program by the arrays' types alone.
         self._plain: dict[tuple[Any, ...], Program] = {}
+        self._untyped: Program | None = None
+        """The same where the signature states all types."""
         leading = next((i for i, p in enumerate(self.params) if p.is_constant), len(self.params))
         self._plain_counts = frozenset(
             n for n in range(leading + 1) if all(p.default is REQUIRED for p in self.arguments[n:])
@@ -189,6 +194,9 @@ class KernelFunction:
         `stream` as for `tesela.compile` and `Kernel`. Raises TeselaError for a wrong kernel or wrong arguments.
         """
         plain = not kwargs and target is None and len(args) in self._plain_counts
+        if plain and (found := self._untyped) is not None and found.is_current():
+            run = found.kernel.run
+            return run(*args) if device is None and stream is None else run(*args, device=device, stream=stream)
         types: tuple[Any, ...] = ()
         if plain and self._typed:
             try:
@@ -201,6 +209,8 @@ class KernelFunction:
         program = self.program(self.bind(values), target)
         if plain:
             self._plain[types] = program
+            if not self._typed:
+                self._untyped = program
         return program.kernel(*args, device=device, stream=stream, **kwargs)
 
     def warmup(

@@ -9,13 +9,15 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from xdsl.dialects import math as math_dialect
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
-from ..dialects import tile
+from ..dialects import pins, tile
+from ..dialects.layout import LayoutError, SharedLayout, TVLayout
+from ..dialects.layout_attrs import SharedLayoutAttr, TVLayoutAttr
 from ..dialects.tile import ReduceKind
 from ..passes import dot_types
 from . import builder as b
@@ -400,6 +402,17 @@ for _kind in ReduceKind:
     BUILDERS[_kind.value] = _reduction(_kind)
 
 
+@builds("histogram")
+def histogram(t: Tracer, x: Any, bins: Any) -> Value:
+    x = tile_argument(t, x, "histogram")
+    if x.dtype is not i32:
+        raise t.error(f"tesela.histogram takes a tile of i32, found {describe(x)}", "convert it: x.to(tesela.i32)", t.at("x"))
+    if isinstance(bins, tuple):
+        raise t.error(f"tesela.histogram takes one number of bins, found {describe(bins)}", at=t.at("bins"))
+    shape = t.b.extents(bins, t.at("bins"))
+    return t.b.emit(tile.HistogramOp.make(x.ssa, *shape), i32, shape)
+
+
 # Matrices
 
 ACCUMULATORS = {DTYPES[operand]: tuple(DTYPES[name] for name in sums) for operand, sums in dot_types.ACCUMULATORS.items()}
@@ -439,3 +452,48 @@ def dot(t: Tracer, a: Any, b_: Any, acc: Any, precision: Any = None) -> Value:
             raise t.error(f'precision is "tf32", for f32 operands, found {describe(precision)} for {a.dtype.name}', at=t.at("precision"))
         op.attributes[tile.PRECISION] = StringAttr(precision)
     return t.b.emit(op, acc.dtype, shape)
+
+
+# Choices of the compiler
+
+COPIES = ("tma", "cp.async", "ld")
+
+
+@builds("pin")
+def pin(t: Tracer, x: Any, layout: Any = None, shared: Any = None, copy: Any = None, instruction: Any = None) -> Value:
+    x = tile_argument(t, x, "pin", "x")
+    owner = x.ssa.owner
+    if not isinstance(owner, Operation) or len(owner.results) != 1:
+        raise t.error("pin fixes what is computed here, and this value comes from a loop or a conditional", "pin it where it is computed")
+    if layout is not None:
+        owner.attributes[pins.LAYOUT] = TVLayoutAttr(_parsed(t, "layout", layout, TVLayout, len(x.shape)))
+    if shared is not None:
+        owner.attributes[pins.SHARED] = SharedLayoutAttr(_parsed(t, "shared", shared, SharedLayout, len(x.shape)))
+    if copy is not None:
+        if copy not in COPIES or not isinstance(owner, tile.LoadOp):
+            raise t.error(f"copy is one of {', '.join(COPIES)}, of a tile that is loaded, found {describe(copy)}", at=t.at("copy"))
+        owner.attributes[pins.COPY] = StringAttr(copy)
+    if instruction is not None:
+        if not isinstance(instruction, str) or not isinstance(owner, tile.DotOp):
+            hint = 'tesela.pin(acc + a @ b, instruction="m64n128k16")'
+            raise t.error(f"instruction is a text, for the result of a dot, found {describe(instruction)}", hint, t.at("instruction"))
+        owner.attributes[pins.INSTRUCTION] = StringAttr(instruction)
+    return x
+
+
+Layout = TypeVar("Layout", TVLayout, SharedLayout)
+
+
+def _parsed(t: Tracer, name: str, text: Any, kind: type[Layout], rank: int) -> Layout:
+    """A layout from its text, or as it is."""
+    found = text
+    if isinstance(text, str):
+        try:
+            found = kind.parse(text)
+        except LayoutError as error:
+            raise t.error(f"{name}: {error}", at=t.at(name)) from None
+    if not isinstance(found, kind):
+        raise t.error(f"{name} is a layout or the text of one, found {describe(text)}", at=t.at(name))
+    if found.rank != rank:
+        raise t.error(f"{name} has {found.rank} dimensions, the tile has {rank}", at=t.at(name))
+    return found

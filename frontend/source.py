@@ -31,14 +31,13 @@ class Capture:
     name: str
     value: Any
 
-    @property
     def is_current(self) -> bool:
         """Whether the name still stands for the same value."""
         try:
-            now = self.scope.cell_contents if isinstance(self.scope, CellType) else self.scope[self.name]
+            now = self.scope[self.name] if type(self.scope) is dict else self.scope.cell_contents
         except (KeyError, ValueError):
             return False
-        return now is self.value if not isinstance(self.value, tuple | list) else snapshot(now) == snapshot(self.value)
+        return now is self.value or (isinstance(self.value, tuple | list) and snapshot(now) == snapshot(self.value))
 
 
 def snapshot(value: Any) -> Any:

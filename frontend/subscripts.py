@@ -16,8 +16,10 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
 from ..dialects import tile
-from .operations import emit_load, store_value
-from .values import ArrayRef, Value, describe
+from ..dialects.tile_indexed import COMPUTED, AtomicKind, atomic_refusal
+from .operations import BUILDERS, emit_load, store_value
+from .types import i1, i32
+from .values import ATTRIBUTES, ArrayRef, Build, Value, describe, type_attribute
 
 if TYPE_CHECKING:
     from .trace import Tracer
@@ -25,12 +27,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArraySlice:
-    """A place in an array: where the tile starts, its shape, and the dimensions it covers (None: the last ones)."""
+    """A place in an array: where the tile starts, its shape, and the dimensions it covers (None: the last ones). `computed`: some of the
+    starts are tiles of indices, as dialects/tile_indexed.py has them."""
 
     array: ArrayRef
     starts: list[SSAValue]
     shape: tuple[int, ...]
     dims: tuple[int, ...] | None
+    computed: bool = False
+
+    @property
+    def all_dims(self) -> tuple[int, ...]:
+        """The dimension of the array for each of the tile."""
+        rank = self.array.annotation.rank
+        return tuple(range(rank - len(self.shape), rank)) if self.dims is None else self.dims
 
 
 def subscript(t: Tracer, node: ast.Subscript) -> Any:
@@ -47,20 +57,33 @@ def subscript(t: Tracer, node: ast.Subscript) -> Any:
 
 def load_slice(t: Tracer, place: ArraySlice) -> Value:
     """The tile at a place."""
+    if place.computed:
+        kind = type_attribute(place.array.dtype, place.shape)
+        op = tile.LoadIndexedOp.make(place.array.ssa, place.starts, place.all_dims, kind)
+        return t.b.emit(op, place.array.dtype, place.shape)
     return emit_load(t, place.array, place.starts, place.shape, None, place.dims)
 
 
 def store_slice(t: Tracer, place: ArraySlice, value: Any, at: ast.AST | None) -> None:
     """Store a value, broadcast to the slice's shape, at a place; `at` is the value's expression."""
+    stored = value_for(t, place, value, at).ssa
+    if place.computed:
+        t.b.add(tile.StoreIndexedOp.make(stored, place.array.ssa, place.starts, place.all_dims))
+    else:
+        t.b.add(tile.StoreOp.make(stored, place.array.ssa, place.starts, place.dims))
+
+
+def value_for(t: Tracer, place: ArraySlice, value: Any, at: ast.AST | None) -> Value:
+    """A value as elements of the array, broadcast to the shape of the place."""
     stored = store_value(t, place.array, value, at)
     aligned = (1,) * (len(place.shape) - len(stored.shape)) + stored.shape
     if len(aligned) != len(place.shape) or any(have not in (1, want) for have, want in zip(aligned, place.shape)):
         raise t.error(f"a value of shape {stored.shape} does not broadcast to the slice's shape {place.shape}", at=at)
-    t.b.add(tile.StoreOp.make(t.b.broadcast(stored, place.shape).ssa, place.array.ssa, place.starts, place.dims))
+    return t.b.broadcast(stored, place.shape)
 
 
 def array_slice(t: Tracer, node: ast.Subscript) -> ArraySlice:
-    """`array[i, j : j + 64]` as a place; an index drops its dimension."""
+    """`array[i, j : j + 64]` as a place; an index drops its dimension, tiles of indices broadcast together by NumPy's rules."""
     array = t.eval(node.value)
     if not isinstance(array, ArrayRef):
         hint = "a tile is a value: make a new one with tesela.where" if isinstance(array, Value) else None
@@ -77,6 +100,7 @@ def array_slice(t: Tracer, node: ast.Subscript) -> ArraySlice:
     starts: list[SSAValue] = []
     shape: list[int] = []
     dims: list[int] = []
+    tiles: dict[int, Value] = {}
     for dim, item in enumerate(items):
         if isinstance(item, ast.Slice):
             start, extent = _slice(t, array, dim, item)
@@ -86,10 +110,56 @@ def array_slice(t: Tracer, node: ast.Subscript) -> ArraySlice:
         else:
             value = t.eval(item)
             t.b.node = item
-            starts.append(t.b.index(value, "an index").ssa)
+            if isinstance(value, Value) and value.shape:
+                tiles[dim] = _index_tile(t, value)
+                starts.append(value.ssa)
+            else:
+                starts.append(t.b.index(value, "an index").ssa)
     t.b.node = node
+    if tiles:
+        return _indexed(t, array, starts, dict(zip(dims, shape)), tiles)
     last = list(range(rank - len(dims), rank))
     return ArraySlice(array, starts, tuple(shape), None if dims == last else tuple(dims))
+
+
+def place_argument(t: Tracer, node: ast.expr, word: str) -> ArraySlice:
+    """The first argument of a word that changes a place in an array."""
+    if isinstance(node, ast.Subscript) and isinstance(t.eval(node.value), ArrayRef):
+        return array_slice(t, node)
+    found = t.eval(node)
+    raise t.error(f"tesela.{word} takes a place in an array, found {describe(found)}", f"write tesela.{word}(x[i : i + 16], value)", node)
+
+
+def _index_tile(t: Tracer, value: Value) -> Value:
+    """A tile of indices as i32 or i64."""
+    if value.dtype is i1:
+        raise t.error(f"{describe(value)} is no index", "load all, and choose with tesela.where(condition, x, y)")
+    if value.dtype.kind != "int":
+        raise t.error(f"an index must be an integer, found {describe(value)}", "convert it: x.to(tesela.i32)")
+    return value if value.dtype.bits >= 32 else t.b.cast(value, i32)
+
+
+def _indexed(t: Tracer, array: ArrayRef, starts: list[SSAValue], slices: dict[int, int], tiles: dict[int, Value]) -> ArraySlice:
+    """A place that tiles of indices (by dimension) say. Together they have one shape; its dimensions stand where the indices do if those stand side by side,
+    else first (NumPy, "Combining advanced and basic indexing"; a single integer counts as an index)."""
+    together = t.b.common_shape(list(tiles.values()), "indices")
+    rank = array.annotation.rank
+    indexed = [dim for dim in range(rank) if dim not in slices]
+    beside = indexed == list(range(indexed[0], indexed[-1] + 1))
+    before = [dim for dim in slices if beside and dim < indexed[0]]
+    after = [dim for dim in slices if dim not in before]
+    shape = (*(slices[dim] for dim in before), *together, *(slices[dim] for dim in after))
+    dims = (*before, *(COMPUTED for _ in together), *after)
+    placed = list(starts)
+    for dim, value in tiles.items():
+        while len(value.shape) < len(together):
+            value = t.b.expand(value, 0)
+        for axis in range(len(before)):
+            value = t.b.expand(value, axis)
+        for _ in after:
+            value = t.b.expand(value, len(value.shape))
+        placed[dim] = value.ssa
+    return ArraySlice(array, placed, shape, dims, computed=True)
 
 
 def _slice(t: Tracer, array: ArrayRef, dim: int, node: ast.Slice) -> tuple[SSAValue, int]:
@@ -202,3 +272,27 @@ def _widens(op: tile.CastOp) -> bool:
     widths = [64 if isinstance(x.type, IndexType) else x.type.width.data if isinstance(x.type, IntegerType) else 0 for x in (op.source, op.res)]
     return 1 < widths[0] <= widths[1]
 
+
+
+# Atomic updates
+
+
+def _atomic(kind: AtomicKind) -> Build:
+    def build(t: Tracer, place: Any, value: Any, expected: Any = None) -> Value:
+        if kind is AtomicKind.CAS:
+            value, expected = expected, value  # in the order of the word's arguments
+        if not isinstance(place, ArraySlice):
+            raise t.error(f"tesela.atomic_{kind} takes a place in an array as its first argument")
+        array = place.array
+        if (reason := atomic_refusal(kind, ATTRIBUTES[array.dtype])) is not None:
+            raise t.error(f"tesela.atomic_{kind} on the array {array.name}: {reason}", at=t.at("place"))
+        operand = value_for(t, place, value, t.at("value")).ssa
+        old = None if kind is not AtomicKind.CAS else value_for(t, place, expected, t.at("expected")).ssa
+        op = tile.AtomicOp.make(kind, operand, array.ssa, place.starts, place.all_dims, old)
+        return t.b.emit(op, array.dtype, place.shape)
+
+    return build
+
+
+for _kind in AtomicKind:
+    BUILDERS[f"atomic_{_kind}"] = _atomic(_kind)

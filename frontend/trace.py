@@ -37,12 +37,14 @@ from xdsl.ir import Attribute, Block, Region
 from ..dialects import tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
+from . import inline, packing  # noqa: F401 -- they register their words
 from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement
 from .kernel import InlineFunction, KernelFunction, Parameter
 from .operations import BUILDERS
+from .reports import run_time_assert
 from .source import Capture, SourceFunction, snapshot
-from .subscripts import array_slice, load_slice, store_slice, subscript
+from .subscripts import array_slice, load_slice, place_argument, store_slice, subscript
 from .types import Array, Dim, DType, DTypeVariable, i1, index
 from .values import ATTRIBUTES, ArrayRef, Method, Tracing, Undefined, Value, describe, is_number, leaves
 from .words import WORDS, Word
@@ -135,6 +137,8 @@ class Tracer:
         self.symbols = dict(symbols)
         """Names of dimensions and type variables of the signature."""
         self.grid: list[DimExpr] | None = None
+        self.coordinates: tuple[Value, ...] = ()
+        """Those of the block in the grid, once it is declared."""
         self.divisors: dict[str, int] = {}
         self.captures: dict[tuple[int, str], Capture] = {}
         """What the program depends on outside of its functions; the functions that it calls are among it."""
@@ -228,14 +232,12 @@ class Tracer:
 
     def _stmt_Assert(self, node: ast.Assert) -> None:
         fact = self.eval(node.test)
-        if isinstance(fact, Value | Dim):
-            raise self.error(
-                "assert checks what is known when compiling; this is known only at run time",
-                "for dimensions, tesela.assume(K % 8 == 0) is checked at launch",
-                node.test,
-            )
-        if not fact:
-            text = self.eval(node.msg) if node.msg is not None else None
+        text = self.eval(node.msg) if node.msg is not None else None
+        if isinstance(fact, Value):
+            self.b.node = node.test
+            run_time_assert(self, fact, ast.unparse(node.test) if text is None else text, node.msg)
+            return
+        if not self.as_condition(fact, node.test):
             raise self.error(f"assertion failed: {text if text is not None else ast.unparse(node.test)}", at=node.test)
 
     def _stmt_Return(self, node: ast.Return) -> None:
@@ -492,6 +494,8 @@ class Tracer:
                     near = difflib.get_close_matches(name, known, 2)
                     hint = f"did you mean {' or '.join(near)}?" if near else None
                     raise self.error(f"the module {owner.__name__} has no {name}", hint) from None
+            case Dim() if name in ("to", "astype"):
+                return Method(self.b.dim(owner), name)
             case Value() | ArrayRef():
                 if name in ("shape", "dtype"):
                     return getattr(owner, name)
@@ -523,7 +527,10 @@ class Tracer:
         args: list[Any] = []
         arg_nodes: list[ast.expr] = []
         for item in node.args:
-            if isinstance(item, ast.Starred):
+            if isinstance(function, Word) and function.takes_place and not args:
+                args.append(place_argument(self, item, function.name))
+                arg_nodes.append(item)
+            elif isinstance(item, ast.Starred):
                 inner = self.eval(item.value)
                 if not isinstance(inner, tuple):
                     raise self.error(f"{describe(inner)} cannot be unpacked", at=item)
@@ -560,16 +567,14 @@ class Tracer:
         self, word: Word, args: list[Any], kwargs: dict[str, Any], arg_nodes: Sequence[ast.AST], kwarg_nodes: Mapping[str, ast.AST]
     ) -> Any:
         """Call a word: bind its arguments and build it."""
-        if word.variadic:
-            if kwargs:
-                raise self.error(f"tesela.{word.name} takes no keyword arguments")
-            return BUILDERS[word.name](self, *args)
-        if len(args) > len(word.positional):
+        if kwargs and word.variadic and not word.keywords:
+            raise self.error(f"tesela.{word.name} takes no keyword arguments")
+        if len(args) > len(word.positional) and not word.variadic:
             raise self.error(f"tesela.{word.name}{word.signature} takes {len(word.positional)} positional arguments, found {len(args)}")
         bound = dict(zip(word.positional, args))
         nodes = dict(zip(word.positional, arg_nodes))
         for name, value in kwargs.items():
-            if name not in word.names:
+            if name not in (*word.positional, *word.keywords):
                 near = difflib.get_close_matches(name, word.names, 1)
                 hint = f"did you mean {near[0]}?" if near else None
                 raise self.error(f"tesela.{word.name}{word.signature} has no argument {name}", hint, kwarg_nodes[name])
@@ -578,12 +583,13 @@ class Tracer:
             bound[name] = value
             nodes[name] = kwarg_nodes[name]
         values = []
-        for name in word.names:
+        for name in (*word.positional, *word.keywords):
             if name not in bound and name not in word.defaults:
                 raise self.error(f"tesela.{word.name}{word.signature}: the argument {name} is missing")
             values.append(bound[name] if name in bound else word.defaults[name])
         self._arguments = nodes  # type: ignore[assignment]
-        return BUILDERS[word.name](self, *values)
+        positional = len(word.positional)
+        return BUILDERS[word.name](self, *values[:positional], *args[positional:], *values[positional:])
 
     def _builtin(self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A builtin of Python, or a function of its math module."""
@@ -595,6 +601,8 @@ class Tracer:
             return result
         if function is abs and len(args) == 1 and not is_number(args[0]):
             return self.b.unary("abs", args[0])
+        if function is print:
+            return self._word(WORDS["print"], args, kwargs, node.args, {})
         if function is range:
             return self._word(WORDS["range"], args, kwargs, node.args, {})
         if function is len and len(args) == 1 and isinstance(args[0], Value | ArrayRef) and args[0].shape:
@@ -644,7 +652,7 @@ class Tracer:
         if not 1 <= len(extents) <= 3:
             raise self.error(f"a grid has one to three extents, found {len(extents)}")
         self.grid = []
-        coordinates = []
+        coordinates: list[Value] = []
         for extent in extents:
             if isinstance(extent, Dim):
                 self.b.check_symbols(extent.expr)
@@ -660,7 +668,8 @@ class Tracer:
             argument = self.b.entry.insert_arg(IndexType(), len(self.b.entry.args))
             argument.location = self.b.location(self.b.node)
             coordinates.append(Value(argument, index, nonneg=True))
-        return tuple(coordinates) if len(coordinates) > 1 else coordinates[0]
+        self.coordinates = tuple(coordinates)
+        return self.coordinates if len(coordinates) > 1 else coordinates[0]
 
     def _assume(self, node: ast.Call) -> None:
         """`tesela.assume(K % 64 == 0)`: the divisor of a dimension."""
@@ -756,13 +765,12 @@ def _is_default(function: FunctionType, name: str, value: Any) -> bool:
 
 
 BUILTINS: dict[str, Any] = {
-    function.__name__: function for function in (abs, min, max, len, range, int, float, bool, round, pow, divmod, tuple)
+    function.__name__: function for function in (abs, min, max, len, range, print, int, float, bool, round, pow, divmod, tuple)
 }
 """The builtins of Python that a kernel may call."""
 _BUILTIN_VALUES = frozenset(BUILTINS.values())
 
 BUILTIN_HINTS = {
-    "print": "store values to an array, or run the kernel in the interpreter",
     "sum": "write tesela.sum(x, axis)",
     "input": "pass values as arguments",
     "open": "pass arrays as arguments",

@@ -34,6 +34,14 @@ __all__ = [
     "argmax",
     "argmin",
     "assume",
+    "atomic_add",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_exchange",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_xor",
     "broadcast_to",
     "cast",
     "ceil",
@@ -47,7 +55,10 @@ __all__ = [
     "fma",
     "full",
     "grid",
+    "histogram",
+    "inline_ptx",
     "iota",
+    "join",
     "load",
     "log",
     "log2",
@@ -55,17 +66,22 @@ __all__ = [
     "maximum",
     "min",
     "minimum",
+    "pack",
+    "pin",
+    "print",
     "prod",
     "range",
     "reshape",
     "rsqrt",
     "sin",
+    "split",
     "sqrt",
     "static_range",
     "store",
     "sum",
     "tanh",
     "transpose",
+    "unpack",
     "where",
     "zeros",
 ]
@@ -89,6 +105,9 @@ class Word:
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         self.names = tuple(p.name for p in parameters)
+        self.keywords = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        self.takes_place = self.names[:1] == ("place",)
+        """Whether its first argument is a place in an array, not what stands there."""
 
     def __repr__(self) -> str:
         return f"tesela.{self.name}"
@@ -169,6 +188,62 @@ def store(array: Array, starts: Operand | tuple[Operand, ...], value: Operand, *
 
     `array[m : m + 128, k : k + 64] = value` is the same, and broadcasts `value`.
     """
+    ...
+
+
+# Atomic updates
+
+
+@_word
+def atomic_add(place: Operand, value: Operand) -> Tile:
+    """`tesela.atomic_add(x[i : i + 64], value)` or `tesela.atomic_add(counts[index], 1)`: add to elements that other blocks, or elements of the same tile, may
+    update too; gives what stood there before (0 past the edges).
+
+    `place` is an element or a slice of an array, or an array indexed by a tile; `value` broadcasts to it. i32, i64 (they wrap), f32, f16, and from sm_90
+    on bf16. Updates are relaxed: they order no other accesses. Sums of integers do not depend on their order, sums of floats do.
+    """
+    ...
+
+
+@_word
+def atomic_max(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the larger of old and new (i32, i64, f32; NaN if either is NaN)."""
+    ...
+
+
+@_word
+def atomic_min(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the smaller of old and new (i32, i64, f32; NaN if either is NaN)."""
+    ...
+
+
+@_word
+def atomic_and(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the bits that both have (i32, i64)."""
+    ...
+
+
+@_word
+def atomic_or(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the bits that either has (i32, i64)."""
+    ...
+
+
+@_word
+def atomic_xor(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the bits that one of the two has (i32, i64)."""
+    ...
+
+
+@_word
+def atomic_exchange(place: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: the new value (i32, i64, f32)."""
+    ...
+
+
+@_word
+def atomic_cas(place: Operand, expected: Operand, value: Operand) -> Tile:
+    """As `atomic_add`: `value` where the old value is `expected`, bit for bit (i32, i64, f32); it was stored where the result equals `expected`."""
     ...
 
 
@@ -370,6 +445,42 @@ def argmin(x: Tile, axis: int, *, keepdims: bool = False) -> Tile:
     ...
 
 
+@_word
+def histogram(x: Tile, bins: int) -> Tile:
+    """How often each of 0 … `bins` - 1 occurs in the tile `x` of i32: a tile of `bins` counts (i32). Other values are not counted."""
+    ...
+
+
+# Pairs, and elements of less than a byte
+
+
+@_word
+def join(a: Operand, b: Operand) -> Tile:
+    """The pairs of two tiles, along a new last dimension of extent 2."""
+    ...
+
+
+@_word
+def split(x: Tile) -> tuple[Tile, Tile]:
+    """The two tiles that `join` made pairs of: x[…, 0] and x[…, 1]."""
+    ...
+
+
+@_word
+def unpack(x: Tile, kind: str, dtype: DType | None = None) -> Tile:
+    """The elements of four bits that bytes (a tile of i8) hold, two each, the low half first; the last dimension is twice as long.
+
+    `kind`: 'i4' (-8 … 7) and 'u4' (0 … 15), as i8 unless `dtype` says otherwise; 'e2m1' (±0, ½, 1, 1½, 2, 3, 4, 6), as f16.
+    """
+    ...
+
+
+@_word
+def pack(x: Tile, kind: str) -> Tile:
+    """The inverse of `unpack` for integers ('i4', 'u4'): two elements to a byte, of each the low four bits."""
+    ...
+
+
 # Matrices
 
 
@@ -378,6 +489,49 @@ def dot(a: Tile, b: Tile, acc: Tile | None = None, *, precision: str | None = No
     """acc + a·b for tiles M×K and K×N, and batches of them. `acc` is f32 for f16, bf16, f32 and 8-bit floats (or f16 for f16 and 8-bit
     floats), f64 for f64, i32 for i8 and ui8; without it it is zero, of the first of these. f8E4M3FN may meet f8E5M2, and i8 ui8. `acc + a @ b`
     is the same. f32 operands are multiplied as they are, by fma; with precision="tf32" tensor cores multiply their upper 19 bits."""
+    ...
+
+
+# Choices of the compiler
+
+
+@_word
+def pin(x: Tile, *, layout: Any = None, shared: Any = None, copy: str | None = None, instruction: str | None = None) -> Tile:
+    """`x`, with choices about it taken away from the compiler. Only speed can change; what contradicts a pin is an error that names it.
+
+    `layout`: which thread holds which element, of `x` and of all that must be held alike (what it is added to, what a loop carries it as):
+    `"thread [128:(1)], value [2:(128)]"`, or a `tesela.dialects.layout.TVLayout`. `shared`: how `x` lies in shared memory on its way into
+    a dot: `"[128:64], [64:1], swizzle<3, 3, 3>"`, or a `SharedLayout`. `copy`: how a loaded tile gets there, "tma", "cp.async" or "ld".
+    `instruction`: words that the way of a dot must have, as `tesela explain` writes them: `tesela.pin(acc + a @ b, instruction="m64n128k16 2x1")`.
+    """
+    ...
+
+
+# While a kernel runs
+
+
+@_word
+def print(*values: Any) -> None:
+    """`tesela.print("x is", x)`, or Python's `print`: one line for each block that comes here, with the file's line, the block's coordinates, and the
+    values (texts, numbers, scalars and tiles). The call of such a kernel waits for it.
+
+    `assert condition, "text"` of something known only at run time is checked there: where it fails, of a tile in any element, the call raises a
+    TeselaError with the text, the line and the block.
+    """
+    ...
+
+
+# Single instructions
+
+
+@_word
+def inline_ptx(text: str, *operands: Operand, result: Any) -> Any:
+    """Instructions of PTX for each element: `tesela.inline_ptx("lg2.approx.f32 $0, $1;", x, result=f32)`.
+
+    `result`: the element type of the result, or a tuple of those of several; `$0` … are the results, then the operands, which broadcast together; `%name` is a
+    register of the text's own. Instructions are separated by `;`, checked against the instruction table, and must have no effects. i8 stands sign-extended
+    in 16 bits, f16 and bf16 in 16, i1 in a predicate.
+    """
     ...
 
 

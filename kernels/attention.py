@@ -24,28 +24,31 @@ def attention(
     BN: tesela.constexpr = 64,
 ):
     """HEADS counts batches times heads; D is at most HEAD. With CAUSAL, row i sees columns up to i + L - S. Rows that see nothing
-    give zeros."""
+    give zeros. `scale` must be positive, and gives NaN otherwise."""
     block, head = tesela.grid(tesela.ceildiv(S, BM), HEADS)
     row = block * BM
     queries = q[head, row : row + BM, 0:HEAD]
-    # Scores are kept in units of log 2: exp2 is one instruction.
+    # Weights are powers of two, exp2(score·unit - top·unit): one fma and one instruction each. A row's `top` is not quite its maximum: what was
+    # summed is rescaled only when the maximum has outgrown it by a factor of 2⁸, which f32 and 16-bit weights have room for.
     unit = scale * math.log2(math.e)
+    slack = 8 / unit
     top = tesela.full((BM,), -1e30, f32)  # finite, so that a row without a column gets exp2(-inf) = 0 and not NaN
     total = tesela.zeros((BM,), f32)
     acc = tesela.zeros((BM, HEAD), f32)
     end = min(L, row + BM + L - S) if CAUSAL else L
     for j in tesela.range(0, end, BN):
-        scores = (queries @ k[head, j : j + BN, 0:HEAD].T) * unit
+        scores = queries @ k[head, j : j + BN, 0:HEAD].T
         seen = tesela.iota((BM, BN), axis=1) < (L - j).to(i32)
         if CAUSAL:
             last = (row - j + L - S).to(i32) + tesela.arange(BM)
             seen = seen & (tesela.arange(BN) <= last[:, None])
         scores = tesela.where(seen, scores, -math.inf)
-        new_top = tesela.maximum(top, scores.max(axis=1))
-        weights = tesela.exp2(scores - new_top[:, None])
-        rescale = tesela.exp2(top - new_top)
+        peak = scores.max(axis=1)
+        new_top = tesela.where(peak > top + slack, peak, top)
+        weights = tesela.exp2(tesela.fma(scores, unit, -(new_top * unit)[:, None]))
+        rescale = tesela.exp2((top - new_top) * unit)
         total = total * rescale + weights.sum(axis=1)
         acc = acc * rescale[:, None] + weights.to(v.dtype) @ v[head, j : j + BN, 0:HEAD]
         top = new_top
-    result = acc / tesela.where(total > 0, total, 1)[:, None]
-    out[head, row : row + BM, 0:HEAD] = result.to(out.dtype)
+    share = tesela.where(unit > 0, 1 / tesela.where(total > 0, total, 1), math.nan)
+    out[head, row : row + BM, 0:HEAD] = (acc * share[:, None]).to(out.dtype)

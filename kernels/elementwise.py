@@ -49,7 +49,7 @@ def gated(
     up: Array[T, M, N],
     y: Array[T, M, N],
     ACTIVATION: tesela.constexpr = silu,
-    BLOCK: tesela.constexpr = 1024,
+    BLOCK: tesela.constexpr = 2048,
 ):
     """y = ACTIVATION(gate)·up: SwiGLU with silu (Shazeer 2020)."""
     j, row = tesela.grid(tesela.ceildiv(N, BLOCK), M)
@@ -64,17 +64,19 @@ def rotary(
     cosine: Array[f32, S, HALF],
     sine: Array[f32, S, HALF],
     y: Array[T, S, H, 2, HALF],
+    HEADS: tesela.constexpr = 16,
     BLOCK: tesela.constexpr = 64,
 ):
     """Rotary position embedding (Su et al. 2021) of heads whose two halves are a dimension of their own: each pair of elements
-    (x[…, 0, i], x[…, 1, i]) is turned by the angle of its position."""
-    head, position = tesela.grid(H, S)
+    (x[…, 0, i], x[…, 1, i]) is turned by the angle of its position. A block takes HEADS heads of one position."""
+    head, position = tesela.grid(tesela.ceildiv(H, HEADS), S)
+    h = head * HEADS
     for i in tesela.range(0, HALF, BLOCK):
-        a = x[position, head, 0, i : i + BLOCK].to(f32)
-        b = x[position, head, 1, i : i + BLOCK].to(f32)
+        a = x[position, h : h + HEADS, 0, i : i + BLOCK].to(f32)
+        b = x[position, h : h + HEADS, 1, i : i + BLOCK].to(f32)
         c, s = cosine[position, i : i + BLOCK], sine[position, i : i + BLOCK]
-        y[position, head, 0, i : i + BLOCK] = (a * c - b * s).to(y.dtype)
-        y[position, head, 1, i : i + BLOCK] = (b * c + a * s).to(y.dtype)
+        y[position, h : h + HEADS, 0, i : i + BLOCK] = (a * c - b * s).to(y.dtype)
+        y[position, h : h + HEADS, 1, i : i + BLOCK] = (b * c + a * s).to(y.dtype)
 
 
 @tesela.kernel

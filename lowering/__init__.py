@@ -9,6 +9,9 @@ add_passes(
         "tile-to-ptx": PassEntry(
             "tesela.lowering.tile_to_ptx.kernel:TileToPtx", "lower tile kernels with layouts to register vectors"
         ),
+        "overlap-waits": PassEntry(
+            "tesela.lowering.overlap_waits:OverlapWaits", "hold computation above the waits for wgmmas that it should overlap"
+        ),
         "assign-registers": PassEntry(
             "tesela.lowering.assign_registers:AssignRegisters", "name the registers of ptx kernels"
         ),

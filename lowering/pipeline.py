@@ -1,8 +1,9 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
     tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
-          --persist-grid, stage-stores, specialize-warps, pipeline-loops, alloc-shared-->  scheduled
-          --tile-to-ptx-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
+          --persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
+          skip-identities, alloc-shared-->  scheduled
+          --tile-to-ptx, overlap-waits-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
 `compile_kernel` runs it on a copy of a module. `STAGES` is what tools and tests iterate over: a name for each level that can be printed, and
 the passes that lead to it from the level before.
@@ -29,8 +30,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "tile": (),
     "async": ("plan-dataflow",),
     "layout": ("infer-layouts",),
-    "schedule": ("persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "alloc-shared"),
-    "ptx-ir": ("tile-to-ptx", "assign-registers"),
+    "schedule": ("persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "split-loops", "skip-identities", "alloc-shared"),
+    "ptx-ir": ("tile-to-ptx", "overlap-waits", "assign-registers"),
 }
 
 ORDER: tuple[tuple[str, str, str], ...] = (
@@ -43,9 +44,14 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("persist-grid", "specialize-warps", "every role walks the grid, and one may be at the next point before the other"),
     ("specialize-warps", "pipeline-loops", "a role that loads is ahead by itself, and what stays is scheduled without it"),
     ("infer-layouts", "pipeline-loops", "how far ahead a buffer can be filled depends on how it is copied and on how large it is"),
+    ("pipeline-loops", "split-loops", "the parts of a split loop go on with one pipeline"),
+    ("infer-layouts", "split-loops", "what a mask costs depends on how many elements a thread holds"),
+    ("infer-layouts", "skip-identities", "whether asking pays depends on how many elements a thread holds"),
     ("pipeline-loops", "alloc-shared", "a channel's place in shared memory depends on its depth"),
     ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),
     ("alloc-shared", "tile-to-ptx", "addresses are constants in the code"),
+    ("tile-to-ptx", "overlap-waits", "it works register by register"),
+    ("overlap-waits", "assign-registers", "what is computed before a wait, and what after it, are values of their own"),
     ("tile-to-ptx", "assign-registers", "only the ptx level has registers"),
 )
 """(earlier, later, because): checked by `check_order`."""

@@ -41,7 +41,10 @@ PASSES: dict[str, PassEntry] = {
     "pipeline-loops": PassEntry(
         "tesela.passes.pipeline_loops:PipelineLoops", "fill channels some trips ahead; keep dots in flight between trips"
     ),
+    "split-loops": PassEntry("tesela.passes.split_loops:SplitLoops", "leave masks out of the trips of loops that need none"),
+    "skip-identities": PassEntry("tesela.passes.skip_identities:SkipIdentities", "let warps leave out multiplications by one"),
     "alloc-shared": PassEntry("tesela.passes.alloc_shared:AllocShared", "place channels and mbarriers in shared memory"),
+    "check-async": PassEntry("tesela.passes.check_async:CheckAsync", "check the use of channels, tokens and pending tiles; change nothing"),
     "canonicalize": PassEntry("tesela.passes.canonicalize:Canonicalize", "fold constants and simplify operations"),
     "cse": PassEntry("tesela.passes.cse:EliminateCommonSubexpressions", "merge equal operations without effects"),
     "dce": PassEntry("tesela.passes.dce:EliminateDeadCode", "erase operations whose results nobody uses"),

@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import IntegerAttr, MemRefType, i1
 from xdsl.ir import SSAValue
 
 from ..dialects import tile
+from ..dialects.tile_indexed import Indexed
 from ..dialects.tile_types import memory_bytes
 from .divisibility import ZERO_DIVISOR, Divisibility
 from .dot_rules import static_strides
@@ -46,7 +47,7 @@ def extent_divisor(kernel: tile.KernelOp, array: SSAValue, dim: int) -> int:
 
 
 def vector_access(
-    kernel: tile.KernelOp, facts: Divisibility, op: tile.LoadOp | tile.StoreOp, whole: bool = False
+    kernel: tile.KernelOp, facts: Divisibility, op: tile.LoadOp | tile.StoreOp | Indexed, whole: bool = False
 ) -> tuple[int | None, int]:
     """(the tile's dimension along which elements lie side by side, how many of them may move together): (None, 1) where no
     dimension is known to have stride 1. The number is a power of two. `whole`: for a tile that lies inside the array altogether."""
@@ -54,13 +55,13 @@ def vector_access(
     kind = array.type
     assert isinstance(kind, MemRefType)
     strides = static_strides(kind)
-    unit = [position for position, dim in enumerate(dims) if strides[dim] == 1]
+    unit = [position for position, dim in enumerate(dims) if dim >= 0 and strides[dim] == 1]
     if len(unit) != 1:
         return (unit[0] if unit else None), 1
     position = unit[0]
     dim = dims[position]
     size = memory_bytes(kind.element_type)
-    value = op.res if isinstance(op, tile.LoadOp) else op.value
+    accessed = op.accessed if isinstance(op, Indexed) else op.res.type if isinstance(op, tile.LoadOp) else op.value.type
     aligned = argument_align(kernel, array) // size
     for other, stride in enumerate(strides):
         if other != dim and stride is not None:
@@ -69,7 +70,7 @@ def vector_access(
         aligned,
         facts.divisor(op.indices[dim]),
         0 if whole else extent_divisor(kernel, array, dim),
-        tile.shape_of(value.type)[position],
+        tile.shape_of(accessed)[position],
         VECTOR_BYTES // size if kind.element_type != i1 else BOOL_VECTOR,
     )
     return position, max(1, width & -width)

@@ -69,6 +69,46 @@ class AllocShared(Pass):
             _place(kernel, rings, target)
 
 
+def shared_table(module: ModuleOp, target: Target) -> list[str]:
+    """The buffers of a module whose channels are placed, a line each, and the total, the limit and how many stages would fit; empty without channels."""
+    lines: list[str] = []
+    for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        rings = [_ring(op) for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+        if not rings:
+            continue
+        named = [(_ring_name(ring), ring) for ring in rings]
+        width = max(len(name) for name, _ in named)
+        lines += [f"{name:<{width}}  {_ring_text(ring)}" for name, ring in named]
+        scratch = scratch_bound(kernel)
+        if scratch:
+            lines.append(f"{'exchanges':<{width}}  at most {scratch} bytes")
+        total = sum(ring.bytes(ring.depth) for ring in rings)
+        deeper = most_stages(rings, target.max_shared_bytes - scratch)
+        lines.append(f"{'total':<{width}}  {total + scratch} of {target.max_shared_bytes} bytes; {deeper} stages of each would fit")
+    return lines
+
+
+def most_stages(rings: Sequence[_Ring], room: int) -> int:
+    """The largest depth that all channels could have in `room` bytes."""
+    depth = 0
+    while depth < MOST_STAGES and sum(ring.bytes(depth + 1) for ring in rings) <= room:
+        depth += 1
+    return depth
+
+
+MOST_STAGES = 64
+"""Where counting how many stages fit ends."""
+
+
+def _ring_name(ring: _Ring) -> str:
+    return f"%{ring.op.res.name_hint}" if ring.op.res.name_hint else "a channel"
+
+
+def _ring_text(ring: _Ring) -> str:
+    tile_text = f"{'x'.join(map(str, ring.op.res.type.shape))}x{ring.op.res.type.element}"
+    return f"{tile_text}, {ring.slot_bytes} bytes × {ring.depth} stages = {ring.bytes(ring.depth)} bytes"
+
+
 def slot_bytes(channel: async_copy.ChannelOp) -> int:
     """Bytes from one buffer of the channel to the next. Raises TeselaError where the channel has no layout."""
     return _ring(channel).slot_bytes
@@ -94,6 +134,10 @@ def region_scratch(region: Region) -> int:
     for op in region.walk():
         if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp):
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
+        elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
+            bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
+        elif isinstance(op, tile.PrintOp | tile.AssertOp):
+            bound = max(bound, SCRATCH_ALIGNMENT)
         elif isinstance(op, tile.ReduceOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):
             axis = op.axis.value.data
             ways = _warps_along(encoding.data, axis)
@@ -147,10 +191,7 @@ def _place(kernel: tile.KernelOp, rings: Sequence[_Ring], target: Target) -> Non
 def _too_much(kernel: tile.KernelOp, rings: Sequence[_Ring], total: int, target: Target) -> TeselaError:
     notes = []
     for ring in rings:
-        name = f"%{ring.op.res.name_hint}" if ring.op.res.name_hint else "a channel"
-        tile_text = f"{'x'.join(map(str, ring.op.res.type.shape))}x{ring.op.res.type.element}"
-        text = f"{name}: {tile_text}, {ring.slot_bytes} bytes × {ring.depth} stages = {ring.bytes(ring.depth)} bytes"
-        notes.append(Diagnostic("note", text, nearest_location(ring.op)))
+        notes.append(Diagnostic("note", f"{_ring_name(ring)}: {_ring_text(ring)}", nearest_location(ring.op)))
 
     def needed(depth: int) -> int:
         return sum(ring.bytes(min(depth, ring.depth)) for ring in rings)

@@ -140,9 +140,10 @@ def _needs(values: Iterable[SSAValue], block: Block) -> set[Operation]:
 
 
 def _registers(delay: Delay) -> int:
-    """Registers of a thread that are busy at once: both accumulators, and the left operand under way."""
-    first = delay.before.res.type
-    return sum(_held(kind) for kind in (delay.wait.res.type, first, delay.dot.lhs.type))
+    """Registers of a thread that are busy at once: both accumulators, and the left operands under way."""
+    first = delay.before.pending.owner
+    operands = [first.lhs.type] if isinstance(first, async_copy.DotOp) and isinstance(first.lhs.type, TensorType) else []
+    return sum(_held(kind) for kind in (delay.wait.res.type, delay.before.res.type, delay.dot.lhs.type, *operands))
 
 
 def _held(kind: TensorType) -> int:
@@ -164,7 +165,7 @@ def delay_dot(loop: scf.ForOp, delay: Delay, refill: Sequence[Operation], certai
 
     # The first trip, without the late dot.
     values: dict[SSAValue, SSAValue] = dict(zip(block.args, (loop.lb, *inits)))
-    ops = [_clone(op, values) for op in block.ops if op is not block.last_op and op not in late]
+    ops = [clone_op(op, values) for op in block.ops if op is not block.last_op and op not in late]
     end = block.last_op
     assert end is not None
     handed = [*end.operands, lhs]
@@ -186,7 +187,7 @@ def delay_dot(loop: scf.ForOp, delay: Delay, refill: Sequence[Operation], certai
     # The last late dot.
     *results, left = new.results
     values = {delay.dot.lhs: left, delay.dot.acc: results[position]}
-    ops += [_clone(op, values) for op in late]
+    ops += [clone_op(op, values) for op in late]
     results[position] = values[delay.wait.res]
     for op in (start, new):
         op.location = loop.location
@@ -228,7 +229,7 @@ def _move(ops: Sequence[Operation], before: Operation) -> None:
     before.parent.insert_ops_before(list(ops), before)
 
 
-def _clone(op: Operation, values: dict[SSAValue, SSAValue]) -> Operation:
+def clone_op(op: Operation, values: dict[SSAValue, SSAValue]) -> Operation:
     """A copy, at the same source location, with operands as `values` says; its results are added there."""
     copy = op.clone(values)
     for old, new in zip(op.walk(), copy.walk()):

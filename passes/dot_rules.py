@@ -16,11 +16,11 @@ down the rows and 256 columns are
 
     thread [4:(0,2), 8:(1,0), 4:(16,0), 2:(64,0)], value [2:(0,1), 2:(8,0), 32:(0,8)]
 
-A register of the left operand holds E = 4 / bytes elements of K, from k = E·q on, of row g; of 16-bit types:
+A register of the left operand holds E = 4 / bytes elements of K, from k = E·q on, of row g; so that for 16-bit types
 
     thread [4:(0,2), 8:(1,0), …], value [2:(0,1), 2:(8,0), 2:(0,8), steps:(0,16)]          in general 4:(0,E), E:(0,1), 2:(0,4E), (0,8E)
 
-and so the left operand of the next dot over those 256 columns is the very same layout, found as 2:(0,8), 16:(0,16) and merged to 32:(0,8).
+and the left operand of the next dot over those 256 columns is the very same layout, found as 2:(0,8), 16:(0,16) and merged to 32:(0,8).
 
 **Several.** Warps (warpgroups) are dealt out down the rows and along the columns; what one does not reach in one instruction it
 repeats: slabs of 64 (tiles of 16) rows, pieces of at most 256 (tiles of 8) columns. Where there are more warps than work, several compute
@@ -33,8 +33,9 @@ along the contiguous dimension, swizzled so that eight rows of a column of 16-by
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import gcd, prod
@@ -44,18 +45,20 @@ from xdsl.dialects.builtin import (
     MemRefType,
     NoneAttr,
     StridedLayoutAttr,
+    StringAttr,
     TensorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from ..dialects import async_copy, tile
+from ..dialects.array_effects import may_write
 from ..dialects.async_roles import role_of
 from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import Mode, SharedLayout, TVLayout
 from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
 from ..dialects.tile_types import memory_bytes
-from .dot_types import STEP_BYTES, dot_kind
+from .dot_types import REGISTER_BYTES, STEP_BYTES, DotKind, dot_kind
 
 WGMMA_ROWS, WGMMA_MAX_N = 64, 256
 MMA_ROWS, MMA_COLUMNS = 16, 8
@@ -67,12 +70,13 @@ RESERVED_REGISTERS = 40
 
 @dataclass(frozen=True, slots=True)
 class DotShape:
-    """Extents of a dot: batch × M × K times batch × K × N."""
+    """Extents of a dot, batch × M × K times batch × K × N, and its types."""
 
     batch: tuple[int, ...]
     m: int
     n: int
     k: int
+    kind: DotKind = DotKind("bf16", "bf16", "f32", 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,63 +116,120 @@ def _powers_of_two(limit: int) -> Iterator[int]:
 
 
 @lru_cache(maxsize=1024)
-def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool, size: int = 2, integer: bool = False) -> DotChoice:
-    """How `warps` warps (a multiple of 4) compute a dot without batch by wgmma. Deals the warpgroups out for the fewest
-    accumulators a thread, and among those for most warpgroups down the rows, which read the right operand together. `size`: bytes of an
-    operand's element; `integer`: there are fewer widths then."""
-    lanes, step = 4 // size, 32 // size
+def wgmma_choice(shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoice:
+    """How `warps` warps (a multiple of 4) compute a dot without batch by wgmma, where nothing else is known. Deals the warpgroups out for the
+    fewest accumulators a thread, and among those for most warpgroups down the rows, which read the right operand together."""
     groups = warps // WARPGROUP_WARPS
-    ways: list[tuple[int, int, int, int, int]] = []
-    for down in _powers_of_two(groups):
-        slabs = -(-shape.m // (WGMMA_ROWS * down))
+    ways: list[tuple[int, int, int]] = []
+    for down, along in wgmma_arrangements(warps):
+        slabs, columns = _wgmma_part(shape, down, along)
+        ways.append((slabs * columns, -down, along))
+    _, down, along = min(ways)
+    return wgmma_way(shape, groups, -down, along, WGMMA_MAX_N, lhs_in_registers)
+
+
+def wgmma_arrangements(warps: int) -> Iterator[tuple[int, int]]:
+    """(warpgroups down the rows, along the columns): every divisor of the number of warpgroups down, every power of two that is left
+    for it along."""
+    groups = warps // WARPGROUP_WARPS
+    for down in (down for down in range(1, groups + 1) if groups % down == 0):
         for along in _powers_of_two(groups // down):
-            # A descriptor may start in the middle of N only at a whole span of the widest swizzle: 64 elements.
-            unit = 16 if integer and shape.n > 24 else 8
-            columns = round_up(shape.n, unit) if along == 1 else round_up(-(-shape.n // along), 64)
-            ways.append((slabs * columns, -down, slabs, along, columns))
-    _, down, slabs, along, columns = min(ways)
-    down = -down
+            yield down, along
+
+
+WGMMA_NARROW = 24
+"""Wgmmas of integers that are wider have a multiple of 16 columns (PTX ISA 9.0 §9.7.16.2)."""
+
+
+def wgmma_width(kind: DotKind, n: int) -> bool:
+    """Whether there is a wgmma of `n` columns."""
+    return n % 8 == 0 and 0 < n <= WGMMA_MAX_N and (not kind.integer or n <= WGMMA_NARROW or n % 16 == 0)
+
+
+def _wgmma_part(shape: DotShape, down: int, along: int) -> tuple[int, int]:
+    """(blocks of 64 rows, columns) of one warpgroup. A descriptor may start in the middle of N only at a whole span of the widest swizzle: 64
+    elements of 16 bits."""
+    slabs = -(-shape.m // (WGMMA_ROWS * down))
+    unit = 16 if shape.kind.integer and shape.n > WGMMA_NARROW else 8
+    return slabs, round_up(shape.n, unit) if along == 1 else round_up(-(-shape.n // along), 64)
+
+
+def wgmma_columns(shape: DotShape, down: int, along: int) -> int:
+    """Columns that each warpgroup computes."""
+    return _wgmma_part(shape, down, along)[1]
+
+
+def wgmma_way(shape: DotShape, groups: int, down: int, along: int, n: int, lhs_in_registers: bool) -> DotChoice:
+    """A dot without batch by wgmma of at most `n` columns an instruction: `down` x `along` of `groups` warpgroups have parts of their own, the
+    others compute the same."""
+    whole = _wgmma_layouts(shape, groups, down, along, lhs_in_registers)
+    columns = whole.extents[1] // along
+    n = min(n, columns)
+    return replace(whole, pieces=(n,) * (columns // n) + ((columns % n,) if columns % n else ()))
+
+
+@lru_cache(maxsize=1024)
+def _wgmma_layouts(shape: DotShape, groups: int, down: int, along: int, lhs_in_registers: bool) -> DotChoice:
+    """`wgmma_way` but for the instructions' columns, which change no layout."""
+    slabs, columns = _wgmma_part(shape, down, along)
     copies = groups // (down * along)
     thread = [Mode(4, (0, 2)), Mode(8, (1, 0)), Mode(4, (16, 0)), Mode(down, (WGMMA_ROWS * slabs, 0))]
     value = [Mode(2, (0, 1)), Mode(2, (8, 0)), Mode(columns // 8, (0, 8)), Mode(slabs, (WGMMA_ROWS, 0))]
     acc = TVLayout((*thread, Mode(along, (0, columns)), Mode(copies, (0, 0))), tuple(value))
+    lanes, step = shape.kind.lanes, shape.kind.step
     k = round_up(shape.k, step)
     lhs = None
     if lhs_in_registers:
         steps = (Mode(lanes, (0, 1)), Mode(2, (8, 0)), Mode(2, (0, 4 * lanes)), Mode(k // step, (0, step)), value[3])
         lhs = TVLayout((Mode(4, (0, lanes)), *thread[1:], Mode(along * copies, (0, 0))), steps)
-    pieces = (WGMMA_MAX_N,) * (columns // WGMMA_MAX_N)
-    if columns % WGMMA_MAX_N:
-        pieces = (*pieces, columns % WGMMA_MAX_N)
     extents = (WGMMA_ROWS * slabs * down, columns * along, k)
-    return DotChoice("wgmma", acc.normalized(), lhs.normalized() if lhs else None, None, extents, (down, along), slabs, pieces, step)
+    return DotChoice("wgmma", acc.normalized(), lhs.normalized() if lhs else None, None, extents, (down, along), slabs, step=step)
 
 
 # ---- mma.sync -------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1024)
-def mma_choice(shape: DotShape, warps: int, rows_only: bool, size: int = 2) -> DotChoice:
-    """How `warps` warps compute a dot by mma.sync m16n8 of operands of `size` bytes an element. With `rows_only` all warps go down the rows if there are rows enough: then an
-    accumulator has the layout of a left operand of as many rows."""
-    lanes, step = 4 // size, 32 // size
+def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
+    """How `warps` warps compute a dot by mma.sync m16n8, where nothing else is known. With `rows_only` all warps go down the rows if there are
+    rows enough: then an accumulator has the layout of a left operand of as many rows."""
     rows_only = rows_only and -(-shape.m // MMA_ROWS) >= warps
-    first = shape.batch[0] if shape.batch else 1
     ways: list[tuple[int, int, int, int]] = []
-    for batches, down, along in product(_powers_of_two(warps), repeat=3):
-        if warps % (batches * down * along) or first % batches or (rows_only and down < warps):
-            continue
-        per_batch = first // batches * prod(shape.batch[1:])
-        rows = -(-shape.m // (MMA_ROWS * down))
-        columns = -(-shape.n // (MMA_COLUMNS * along))
-        # A 16x8x16 multiplication takes about 8 clocks of a quarter SM; reading 16x16 (16x8) elements by ldmatrix takes 16 (8),
-        # since four quarters share the 128 bytes a clock.
-        cost = per_batch * (8 * rows * columns + 16 * rows + 8 * columns)
-        ways.append((cost, -batches, -down, along))
+    for batches, down, along in mma_arrangements(shape, warps):
+        if not rows_only or down == warps:
+            ways.append((mma_clocks(shape, batches, down, along), -batches, -down, along))
     _, batches, down, along = min(ways)
-    batches, down = -batches, -down
+    return mma_way(shape, warps, -batches, -down, along)
+
+
+def mma_arrangements(shape: DotShape, warps: int) -> Iterator[tuple[int, int, int]]:
+    """(warps along the first batch dimension, down the rows, along the columns): all powers of two that `warps` can be dealt out to."""
+    first = shape.batch[0] if shape.batch else 1
+    for batches, down, along in product(_powers_of_two(warps), repeat=3):
+        if not (warps % (batches * down * along) or first % batches):
+            yield batches, down, along
+
+
+def _mma_part(shape: DotShape, batches: int, down: int, along: int) -> tuple[int, int, int]:
+    """(matrices of the batch, tiles of 16 rows, tiles of 8 columns) of one warp."""
+    per_batch = (shape.batch[0] if shape.batch else 1) // batches * prod(shape.batch[1:])
+    return per_batch, -(-shape.m // (MMA_ROWS * down)), -(-shape.n // (MMA_COLUMNS * along))
+
+
+def mma_clocks(shape: DotShape, batches: int, down: int, along: int) -> int:
+    """Clocks of a warp for one step of K: a 16x8x16 multiplication takes about 8 clocks of a quarter SM; reading 16x16 (16x8) elements by ldmatrix
+    takes 16 (8), since four quarters share the 128 bytes a clock."""
+    per_batch, rows, columns = _mma_part(shape, batches, down, along)
+    return per_batch * (8 * rows * columns + 16 * rows + 8 * columns)
+
+
+@lru_cache(maxsize=4096)
+def mma_way(shape: DotShape, warps: int, batches: int, down: int, along: int) -> DotChoice:
+    """A dot by mma.sync m16n8 of `batches` x `down` x `along` of `warps` warps; the others compute the same."""
+    first = shape.batch[0] if shape.batch else 1
     copies = warps // (batches * down * along)
-    rows, columns = -(-shape.m // (MMA_ROWS * down)), -(-shape.n // (MMA_COLUMNS * along))
+    _, rows, columns = _mma_part(shape, batches, down, along)
+    lanes, step = shape.kind.lanes, shape.kind.step
     k = round_up(shape.k, step)
     depth = len(shape.batch)
 
@@ -191,7 +252,7 @@ def mma_choice(shape: DotShape, warps: int, rows_only: bool, size: int = 2) -> D
         (mode(lanes, m=1), mode(2, m=4 * lanes), mode(columns, n=MMA_COLUMNS), mode(k // step, m=step), *outer),
     )
     extents = (MMA_ROWS * rows * down, MMA_COLUMNS * columns * along, k)
-    return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents, step=step)
+    return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents, (down, along), step=step)
 
 
 # ---- fma ------------------------------------------------------------------------------------------------------------
@@ -201,26 +262,54 @@ FMA_BLOCK = 4
 
 
 @lru_cache(maxsize=1024)
-def fma_choice(shape: DotShape, warps: int, size: int) -> DotChoice:
-    """How `warps` warps compute a dot by fma of elements of `size` bytes. Deals the threads out for the fewest elements of operands that a thread
-    reads for its multiplications."""
-    step = min(16 // size, 1 << (shape.k - 1).bit_length())
+def fma_choice(shape: DotShape, warps: int) -> DotChoice:
+    """How `warps` warps compute a dot by fma, where nothing else is known: reading the fewest elements for their multiplications."""
+    ways = [(fma_clocks(shape, *way), way) for way in fma_arrangements(shape, warps)]
+    return fma_way(shape, warps, *min(ways)[1])
+
+
+def fma_block(shape: DotShape) -> tuple[int, int, int]:
+    """(rows and columns side by side in a thread, elements of K that are read together)."""
     high, wide = (min(FMA_BLOCK, 1 << (extent - 1).bit_length()) for extent in (shape.m, shape.n))
+    return high, wide, min(16 // shape.kind.size, 1 << (shape.k - 1).bit_length())
+
+
+def _fma_part(shape: DotShape, batches: int, down: int, along: int) -> tuple[int, int, int]:
+    """(matrices of the batch, blocks down the rows, blocks along the columns) of one thread."""
+    per_batch = (shape.batch[0] if shape.batch else 1) // batches * prod(shape.batch[1:])
+    high, wide, _ = fma_block(shape)
+    return per_batch, -(-shape.m // (high * down)), -(-shape.n // (wide * along))
+
+
+def fma_arrangements(shape: DotShape, warps: int) -> Iterator[tuple[int, int, int]]:
+    """(threads along the first batch dimension, down the rows, along the columns), powers of two: as many threads as there is work for."""
+    high, wide, _ = fma_block(shape)
     first = shape.batch[0] if shape.batch else 1
-    threads = 32 * warps
-    ways: list[tuple[int, int, int, int]] = []
-    for batches, down, along in product(_powers_of_two(threads), repeat=3):
-        if threads % (batches * down * along) or first % batches:
-            continue
-        per_batch = first // batches * prod(shape.batch[1:])
-        rows, columns = -(-shape.m // (high * down)), -(-shape.n // (wide * along))
-        # A quarter SM multiplies 32 pairs a clock, and reads 32 bytes: a row's element costs as much as `size` multiplications.
-        cost = per_batch * (high * rows * wide * columns + size * (high * rows + wide * columns))
-        ways.append((cost, -batches, -along, down))
-    _, batches, along, down = min(ways)
-    batches, along = -batches, -along
-    copies = threads // (batches * down * along)
-    rows, columns = -(-shape.m // (high * down)), -(-shape.n // (wide * along))
+    most = [1 << (-(-extent // block) - 1).bit_length() for extent, block in ((shape.m, high), (shape.n, wide))]
+    ways = [
+        (batches, down, along)
+        for batches, down, along in product(_powers_of_two(32 * warps), repeat=3)
+        if 32 * warps % (batches * down * along) == 0 and first % batches == 0 and down <= most[0] and along <= most[1]
+    ]
+    busiest = max(prod(way) for way in ways)
+    return (way for way in ways if prod(way) == busiest)
+
+
+def fma_clocks(shape: DotShape, batches: int, down: int, along: int) -> int:
+    """Clocks of a warp for one position along K: a quarter SM multiplies 32 pairs a clock, and its part of shared memory is 32 bytes a clock, so that
+    an element of an operand takes as long as as many multiplications as it has bytes."""
+    per_batch, rows, columns = _fma_part(shape, batches, down, along)
+    high, wide, _ = fma_block(shape)
+    return per_batch * (high * rows * wide * columns + shape.kind.size * (high * rows + wide * columns))
+
+
+@lru_cache(maxsize=4096)
+def fma_way(shape: DotShape, warps: int, batches: int, down: int, along: int) -> DotChoice:
+    """A dot by fma of `batches` x `down` x `along` of the threads of `warps` warps; the others compute the same."""
+    high, wide, step = fma_block(shape)
+    first = shape.batch[0] if shape.batch else 1
+    copies = 32 * warps // (batches * down * along)
+    _, rows, columns = _fma_part(shape, batches, down, along)
     k = round_up(shape.k, step)
     depth = len(shape.batch)
 
@@ -243,7 +332,9 @@ def fma_choice(shape: DotShape, warps: int, size: int) -> DotChoice:
         (mode(along, n=wide), mode(down), spread, mode(copies)), (*column_values, mode(step, m=1), mode(k // step, m=step), *outer)
     )
     extents = (high * rows * down, wide * columns * along, k)
-    return DotChoice("fma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents, step=step, sums_padding=False)
+    return DotChoice(
+        "fma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents, (down, along), step=step, sums_padding=False
+    )
 
 
 # ---- choosing for an op ---------------------------------------------------------------------------------------------
@@ -255,61 +346,92 @@ def operand_tile(kind: Attribute) -> TensorType:
 
 
 def dot_shape(op: tile.DotOp | async_copy.DotOp) -> DotShape:
-    """The extents of a dot op."""
+    """The extents and types of a dot op. Raises TeselaError for types that nothing multiplies."""
     a, b = operand_tile(op.lhs.type).get_shape(), operand_tile(op.rhs.type).get_shape()
-    return DotShape(tuple(a[:-2]), a[-2], b[-1], a[-1])
+    return DotShape(tuple(a[:-2]), a[-2], b[-1], a[-1], dot_kind(op))
 
 
 def takes_wgmma(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> bool:
     """Whether wgmma can compute the dot: the target has it, whole warpgroups, types that tensor cores multiply, and no batch."""
-    return target.has_wgmma and warps % WARPGROUP_WARPS == 0 and not dot_shape(op).batch and dot_kind(op).tensor_core
+    shape = dot_shape(op)
+    return target.has_wgmma and warps % WARPGROUP_WARPS == 0 and not shape.batch and shape.kind.tensor_core
 
 
-def _choice(op: tile.DotOp | async_copy.DotOp, warps: int, wgmma: bool, lhs_in_registers: bool) -> DotChoice:
-    shape, kind = dot_shape(op), dot_kind(op)
-    if wgmma:
-        return wgmma_choice(shape, warps, lhs_in_registers, kind.size, kind.integer)
-    if kind.tensor_core:
-        return mma_choice(shape, warps, in_chain(op), kind.size)
-    return fma_choice(shape, warps, kind.size)
-
-
-def register_operand(op: tile.DotOp, warps: int, target: Target) -> TVLayout | None:
-    """How the instruction takes the left operand from registers; None if it is read from a buffer always."""
-    if not dot_kind(op).tensor_core:
-        return None
-    return _choice(op, warps, takes_wgmma(op, warps, target), True).lhs
-
-
-def registers_of(layout: TVLayout, element: Attribute) -> int:
-    """32-bit registers of a thread that a tile of this layout takes."""
-    return -(-layout.num_values * memory_bytes(element) // 4)
-
-
-def dot_requirements(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> DotChoice:
-    """The layouts that a dot wants: of an `async.dot` those of wgmma, of a `tile.dot` those of mma.sync.
-
-    Raises TeselaError for element types without an instruction, for an `async.dot` on a target without wgmma, and where
-    the accumulator does not fit the registers of `warps` warps.
-    """
-    wgmma = isinstance(op, async_copy.DotOp)
-    if wgmma and not takes_wgmma(op, warps, target):
+def unit_of(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> str:
+    """'wgmma' for an `async.dot`, 'mma' or 'fma' for a `tile.dot`. Raises TeselaError for element types without an instruction, and for an
+    `async.dot` that wgmma cannot compute."""
+    if not isinstance(op, async_copy.DotOp):
+        return "mma" if dot_kind(op).tensor_core else "fma"
+    if not takes_wgmma(op, warps, target):
         raise TeselaError.at(
             op,
             f"async.dot is wgmma: it needs sm_90a, whole warpgroups and types that it multiplies, found {target.name}, {warps} warps and "
             f"{operand_tile(op.lhs.type).element_type}",
             "compute it with tile.dot on tiles read by async.read, or let plan-dataflow choose",
         )
-    choice = _choice(op, warps, wgmma, wgmma and isinstance(op.lhs.type, TensorType))
-    acc = async_copy.pending_tile(op.acc.type)
-    used, limit = registers_of(choice.acc, acc.element_type), accumulator_limit(warps, target)
-    if used > limit:
-        raise TeselaError.at(
-            op,
-            f"the accumulator {_plain(acc)} takes {used} registers of each of {32 * warps} threads, {limit} are free for it",
-            "make the tile smaller, or give the kernel more warps (attributes {warps = …})",
-        )
+    return "wgmma"
+
+
+def _best(shape: DotShape, unit: str, warps: int, lhs_in_registers: bool, chain: bool) -> DotChoice:
+    """The way by `unit` that is best where nothing else is known."""
+    if unit == "wgmma":
+        return wgmma_choice(shape, warps, lhs_in_registers)
+    return mma_choice(shape, warps, chain) if unit == "mma" else fma_choice(shape, warps)
+
+
+def register_operand(op: tile.DotOp, warps: int, target: Target) -> TVLayout | None:
+    """How the instruction takes the left operand from registers; None if it is read from a buffer always."""
+    shape = dot_shape(op)
+    if not shape.kind.tensor_core:
+        return None
+    return _best(shape, "wgmma" if takes_wgmma(op, warps, target) else "mma", warps, True, in_chain(op)).lhs
+
+
+def dot_requirements(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> DotChoice:
+    """The way of a dot: the one that its attribute `instruction` names (infer-layouts has put it there), else the one that is best where nothing else is
+    known, of an `async.dot` by wgmma, of a `tile.dot` by mma.sync.
+
+    Raises TeselaError for element types without an instruction, for an `async.dot` on a target without wgmma, and where
+    the accumulator does not fit the registers of `warps` warps.
+    """
+    unit, shape = unit_of(op, warps, target), dot_shape(op)
+    stated = op.attributes.get("instruction")
+    choice = named_way(stated.data, shape, warps, isinstance(op.lhs.type, TensorType)) if isinstance(stated, StringAttr) else None
+    if choice is None:
+        choice = _best(shape, unit, warps, isinstance(op.lhs.type, TensorType), in_chain(op))
+    if registers_of(choice.acc, element_type(async_copy.pending_tile(op.acc.type))) > accumulator_limit(warps, target):
+        raise accumulator_error(op, warps, target, choice)
     return choice
+
+
+_WAY = re.compile(r"(wgmma|mma|fma) m\d+n(\d+)k\d+ (?:(\d+)x)?(\d+)x(\d+) (shared|registers)")
+
+
+def named_way(text: str, shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoice | None:
+    """The way that a whole `instruction` names (`dot_candidates` says how they are written), None for only some words of one."""
+    match = _WAY.fullmatch(text)
+    if match is None:
+        return None
+    n, down, along = int(match[2]), int(match[4]), int(match[5])
+    if match[1] == "wgmma":
+        return wgmma_way(shape, warps // WARPGROUP_WARPS, down, along, n, lhs_in_registers)
+    way = mma_way if match[1] == "mma" else fma_way
+    return way(shape, warps, int(match[3] or 1), down, along)
+
+
+def accumulator_error(
+    op: tile.DotOp | async_copy.DotOp, warps: int, target: Target, choice: DotChoice | None = None
+) -> TeselaError:
+    """That no way's accumulator (or that of `choice`) fits the registers."""
+    if choice is None:
+        choice = _best(dot_shape(op), unit_of(op, warps, target), warps, False, False)
+    acc = async_copy.pending_tile(op.acc.type)
+    used, limit = registers_of(choice.acc, element_type(acc)), accumulator_limit(warps, target)
+    return TeselaError.at(
+        op,
+        f"the accumulator {_plain(acc)} takes {used} registers of each of {32 * warps} threads, {limit} are free for it",
+        "make the tile smaller, or give the kernel more warps (attributes {warps = …})",
+    )
 
 
 def accumulator_limit(warps: int, target: Target) -> int:
@@ -321,8 +443,8 @@ def accumulator_limit(warps: int, target: Target) -> int:
 
 def accumulator_registers(op: tile.DotOp, warps: int, target: Target) -> int:
     """Registers of a thread that the op's accumulator takes with `warps` warps."""
-    choice = _choice(op, warps, takes_wgmma(op, warps, target), False)
-    return registers_of(choice.acc, element_type(op.acc.type))
+    unit = "wgmma" if takes_wgmma(op, warps, target) else unit_of(op, warps, target)
+    return registers_of(_best(dot_shape(op), unit, warps, False, in_chain(op)).acc, element_type(op.acc.type))
 
 
 def _plain(kind: Attribute) -> str:
@@ -375,13 +497,10 @@ def _tile_shape(kind: Attribute) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True)
 class ChannelNeeds:
     """What the readers of a channel need of its buffers: `extents`, at least the tile's, and whether what lies past the
-    tile's own extents must be zeros (`zeros`: some reader sums over it). `contiguous`: the dimension that must lie contiguous, if any, and
-    `why`: for whom."""
+    tile's own extents must be zeros (`zeros`: some reader sums over it)."""
 
     extents: tuple[int, ...]
     zeros: bool
-    contiguous: int | None = None
-    why: str = ""
 
 
 def buffer_readers(channel: SSAValue) -> Iterator[tuple[Operation, int, tuple[int, ...]]]:
@@ -403,25 +522,14 @@ def buffer_readers(channel: SSAValue) -> Iterator[tuple[Operation, int, tuple[in
 def channel_needs(channel: SSAValue, target: Target) -> ChannelNeeds:
     """The extents that the channel's readers reach, and whether they need zeros there."""
     shape = channel.type.shape
-    extents = list(shape)
-    summed: list[tuple[int, int]] = []
-    contiguous: dict[int, str] = {}
+    extents: Sequence[int] = shape
+    zeros = False
 
     def need(dot: tile.DotOp | async_copy.DotOp, index: int, dims: tuple[int, ...]) -> None:
-        choice, kind = dot_requirements(dot, block_warps(dot), target), dot_kind(dot)
-        m, n, k = choice.extents
-        rows, columns = (m, k) if index == 0 else (k, n)
-        for d, extent in ((dims[-2], rows), (dims[-1], columns)):
-            extents[d] = max(extents[d], extent)
-        along = dims[-1] if index == 0 else dims[-2]
-        if choice.sums_padding:
-            summed.append((along, k))
-        if kind.k_contiguous(choice.unit == "wgmma"):
-            contiguous[along] = f"{'wgmma' if choice.unit == 'wgmma' else 'mma.sync'} of {kind.lhs if index == 0 else kind.rhs} reads K contiguous only"
-            if len(contiguous) > 1:
-                raise TeselaError.at(
-                    dot, f"two dots read one buffer, each along another dimension: {contiguous[along]}", "give each its own channel"
-                )
+        nonlocal extents, zeros
+        choice = dot_requirements(dot, block_warps(dot), target)
+        extents = reach(extents, choice, index, dims)
+        zeros |= choice.sums_padding and choice.extents[2] > shape[dims[-1] if index == 0 else dims[-2]]
 
     for user, index, dims in buffer_readers(channel):
         if isinstance(user, async_copy.DotOp):
@@ -430,8 +538,7 @@ def channel_needs(channel: SSAValue, target: Target) -> ChannelNeeds:
             for use in user.res.uses:
                 if isinstance(use.operation, tile.DotOp) and use.index < 2:
                     need(use.operation, use.index, dims)
-    along = next(iter(contiguous), None)
-    return ChannelNeeds(tuple(extents), any(k > shape[d] for d, k in summed), along, contiguous[along] if along is not None else "")
+    return ChannelNeeds(tuple(extents), zeros)
 
 
 def contiguous_dim(put: async_copy.PutOp) -> int | None:
@@ -453,28 +560,54 @@ def static_strides(kind: MemRefType) -> tuple[int | None, ...]:
     return tuple(reversed(strides))
 
 
-def channel_layout(channel: async_copy.ChannelOp, users: Sequence[Operation], needs: ChannelNeeds) -> SharedLayout:
-    """The layout of a channel's buffers, for all who read and write them. `users`: the ops that use the channel; `needs`: its readers'.
-
-    Contiguous along the dimension that its readers require or, where none does, that is contiguous in the array it is filled from, so that
-    whole vectors or boxes can be copied (from registers: along the last one); rounded up to what the readers reach; in rows as wide as divide
-    the extent, swizzled.
-    """
-    shape = channel.res.type.shape
+def channel_layouts(channel: async_copy.ChannelOp, reach: Sequence[int]) -> list[list[SharedLayout]]:
+    """The layouts that a channel's buffers may have where they must reach `reach`: for each dimension, those contiguous along it, in rows of each span
+    that TMA writes and that divides the extent. First along the dimension that is contiguous in the array it is filled from (from registers: the
+    last one), so that whole vectors or boxes can be copied; wide rows first."""
     size = memory_bytes(channel.res.type.element)
-    put = next((user for user in users if isinstance(user, async_copy.PutOp)), None)
-    inner = needs.contiguous
-    if inner is None and put is not None:
-        inner = contiguous_dim(put)
-    if inner is None:
-        inner = len(shape) - 1
-    extents = list(needs.extents)
-    # A row is 16 bytes at least. What is added here is read by nobody.
-    extents[inner] = round_up(extents[inner], 16 // size)
+    puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
+    first = contiguous_dim(puts[0]) if puts else None
+    rank = len(reach)
+    first = rank - 1 if first is None else first
+    found = []
+    for inner in (first, *(d for d in reversed(range(rank)) if d != first)):
+        extents = list(reach)
+        # A row is 16 bytes at least. What is added here is read by nobody.
+        extents[inner] = round_up(extents[inner], 16 // size)
+        order = (inner, *(d for d in reversed(range(rank)) if d != inner))
+        spans = [span for span in (128, 64, 32, 0) if extents[inner] * size % (span or 16) == 0]
+        found.append([SharedLayout.tma(tuple(extents), size, span, order) for span in spans])
+    return found
+
+
+def copy_layout(layout: SharedLayout, shape: Sequence[int], threads: int, vector: int, array_inner: int | None) -> TVLayout:
+    """How threads share a copy into a buffer: along its contiguous dimension first, `vector` elements each; of single elements, along the one that is
+    contiguous in the array (`array_inner`)."""
+    inner = contiguous_of(layout, len(shape) - 1)
+    if vector == 1 and array_inner is not None:
+        inner = array_inner
     order = (inner, *(d for d in reversed(range(len(shape))) if d != inner))
-    row = extents[inner] * size
-    span = next(span for span in (128, 64, 32, 0) if row % (span or 16) == 0)
-    return SharedLayout.tma(tuple(extents), size, span, order)
+    return TVLayout.blocked(tuple(shape), threads, order, vector)
+
+
+def contiguous_of(layout: SharedLayout, otherwise: int) -> int:
+    """The dimension along which a buffer's elements lie side by side."""
+    return next((d for d, digits in enumerate(layout.normalized().modes) if digits and digits[0][1] == 1), otherwise)
+
+
+def registers_of(layout: TVLayout, element: Attribute) -> int:
+    """32-bit registers of a thread that a tile of this layout takes."""
+    return -(-layout.num_values * memory_bytes(element) // REGISTER_BYTES)
+
+
+def reach(shape: Sequence[int], choice: DotChoice, index: int, dims: Sequence[int]) -> tuple[int, ...]:
+    """How far a dot reads an operand's buffer of a tile of `shape`; `dims`: for each of the operand's dimensions the buffer's."""
+    m, n, k = choice.extents
+    extents = list(shape)
+    rows, columns = (m, k) if index == 0 else (k, n)
+    for d, extent in ((dims[-2], rows), (dims[-1], columns)):
+        extents[d] = max(extents[d], extent)
+    return tuple(extents)
 
 
 def block_warps(op: Operation) -> int:
@@ -521,15 +654,15 @@ def choose_put(
     inner = contiguous_dim(put)
     of = put.tile_dims()
     size = memory_bytes(put.channel.type.element)
-    align = _known_align(put, align)
+    align = known_align(put, align)
     start = divisor(put.indices[of[inner]]) * size if inner is not None else 1
     width = copy_bytes(put, layout, divisor, align)
-    if inner is not None and needs.contiguous not in (None, inner):
-        return PutChoice("ld", f"{needs.why}, and the array has another dimension contiguous: the tile is transposed through registers")
     if target.has_tma:
         reason = None
         if inner is None:
             reason = "no dimension of the tile is known to have stride 1"
+        elif _transposes(layout, inner):
+            reason = TRANSPOSED
         elif align % 16:
             reason = f"base and strides are only known to be multiples of {align} bytes, TMA needs 16: state align = 16"
         elif start % 16:
@@ -548,12 +681,21 @@ def choose_put(
         return PutChoice("cp.async" if width >= 4 else "ld", reason)
     if width >= 4:
         return PutChoice("cp.async")
+    if inner is not None and _transposes(layout, inner):
+        return PutChoice("ld", TRANSPOSED)
     return PutChoice(
         "ld", "cp.async copies 4 bytes at least, and " + (
             "no dimension of the tile is known to have stride 1" if inner is None
             else f"base, strides and start are only known to be multiples of {width} bytes: state align = 16"
         )
     )
+
+
+TRANSPOSED = "its readers want it contiguous along another dimension than the array is: it is transposed on the way"
+
+
+def _transposes(layout: SharedLayout, array_inner: int) -> bool:
+    return layout.contiguous(array_inner) == 1 and layout.shape()[array_inner] > 1
 
 
 def copy_bytes(
@@ -564,7 +706,7 @@ def copy_bytes(
     size = memory_bytes(put.channel.type.element)
     if inner is None:
         return size
-    align = _known_align(put, align)
+    align = known_align(put, align)
     start = divisor(put.indices[put.tile_dims()[inner]]) * size
     width = 16
     tile_row = put.channel.type.shape[inner] * size
@@ -573,7 +715,7 @@ def copy_bytes(
     return width
 
 
-def _known_align(put: async_copy.PutOp, align: int) -> int:
+def known_align(put: async_copy.PutOp, align: int) -> int:
     """`align`, and what divides the strides that the array's type states."""
     for stride in static_strides(put.array.type):
         if stride is not None and stride != 1:
@@ -581,7 +723,7 @@ def _known_align(put: async_copy.PutOp, align: int) -> int:
     return align
 
 
-def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | async_copy.StoreOp | None:
+def earlier_store(put: async_copy.PutOp) -> Operation | None:
     """A store of the kernel that may come before the put and may write the memory it reads; None if there is none."""
     kernel: Operation = put
     while not isinstance(kernel, tile.KernelOp):
@@ -591,7 +733,7 @@ def earlier_store(put: async_copy.PutOp) -> tile.StoreOp | async_copy.StoreOp | 
     for array in kernel.args:
         if isinstance(array.type, MemRefType) and may_alias(kernel, array, put.array):
             for use in array.uses:
-                if isinstance(use.operation, tile.StoreOp | async_copy.StoreOp) and may_precede(use.operation, put, across_tiles=False):
+                if may_write(use.operation) and may_precede(use.operation, put, across_tiles=False):
                     return use.operation
     return None
 

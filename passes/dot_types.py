@@ -73,6 +73,11 @@ class DotKind:
         return self.lhs in ("e4m3", "e5m2")
 
     @property
+    def acc_size(self) -> int:
+        """Bytes of an element of the accumulator."""
+        return int(self.acc[1:]) // 8
+
+    @property
     def integer(self) -> bool:
         return self.acc == "s32"
 

@@ -15,3 +15,20 @@ COPY_BYTES_PER_CLOCK = 106
 DOT_MACS_PER_CLOCK = {"wgmma": 2048, "mma": 1024}
 """Multiplications of 16-bit operands: m64n256k16 in 128 clocks. Of `mma.sync` what an A100 does (its data sheet: 312 TFLOP/s on 108
 multiprocessors at 1.41 GHz)."""
+
+COPY_LATENCY_L2 = {"tma": 466, "cp.async": 294}
+"""The same from L2, which holds what neighbouring blocks have loaded."""
+
+DOT_DRAIN = 55
+"""Clocks from the last multiplication of a batch of wgmma to its completion: a batch of four m64n256k16 takes 567 from issue, 512 of them at work."""
+
+LANES_PER_CLOCK = {"alu": 119, "sfu": 15.8, "convert": 57, "shuffle": 32, "shared": 8}
+"""Results of one multiprocessor in a clock, over all lanes: 32-bit arithmetic (ffma), special functions (ex2), conversions to 16 bits (of two
+elements at once), shuffles, and 16-byte accesses to shared memory (128 bytes)."""
+
+BARRIER_CLOCKS = 45
+"""A wait on an mbarrier whose phase is complete already; a `bar.sync` of 256 threads takes 29."""
+
+L2_SHARED_BYTES = 34 * 2**20
+"""What blocks that run at the same time may share, in all, to find it in L2 mostly: of 50 to 60 MB, beside what streams through (measured with attention:
+groups of heads whose keys and values are about as large are best)."""

@@ -22,6 +22,15 @@ many blocks. The last panel has as many rows as are left:
 Where only points along one axis share something (attention: the keys of a head, along its rows) that axis is the fastest, without panels. A third
 axis is the slowest. The arithmetic is on 32 bits: the grid has less than 2³¹ points (the launcher checks).
 
+**Uneven work.** Where the loops of a point have the more trips the further along one axis it is (causal attention: the rows further down; grid_work.py), an order that
+is fair matters most. Points are taken from the heaviest to the lightest, and dealt out to the blocks forth and back, so that who gets the heaviest of one round gets
+the lightest of the next. So that they still share loads, this is done for as many places of the other axis at a time as what they load
+(attention: the keys and values of some heads) fits L2:
+
+    t       0 1 2 | 3 4 5 | 6 7 …            3 heads together, rows from the last one up
+    head    0 1 2 | 0 1 2 | 0 1 …            4 blocks take  t = 0 1 2 3,  7 6 5 4,  8 9 10 11, …
+    row     9 9 9 | 8 8 8 | 7 7 …
+
 **When.** With roles, by `specialize_warps.decide`; the kernel's attribute `persistent` overrides that: `false` never, `true` always. So does the
 option `when`.
 """
@@ -40,6 +49,8 @@ from ..dialects import async_copy, tile
 from ..dialects.async_roles import RolesOp
 from .base import Pass, PassContext
 from .dot_rules import INDEPENDENT
+from .grid_work import RISING, heavier_axis, shared_extents
+from .machine_costs import L2_SHARED_BYTES
 from .specialize_warps import decide, stated
 
 PANEL = 8
@@ -48,11 +59,13 @@ PANEL = 8
 
 @dataclass
 class PersistGrid(Pass):
-    """Let a fixed number of blocks walk the grid. `when`: for kernels that will have roles, for all, or for none; `panel`: rows of a panel."""
+    """Let a fixed number of blocks walk the grid. `when`: for kernels that will have roles, for all, or for none; `panel`: rows of a panel;
+    `fair`: whether uneven points are dealt out from the heaviest to the lightest."""
 
     name: ClassVar[str] = "persist-grid"
     when: Literal["auto", "always", "never"] = "auto"
     panel: int = PANEL
+    fair: bool = True
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
@@ -63,10 +76,10 @@ class PersistGrid(Pass):
             if any(isinstance(op, RolesOp) for op in kernel.body.block.ops):
                 continue  # who writes roles writes their loops
             if wanted or self.when == "always" or decide(kernel, target).puts:
-                _persist(kernel, self.panel)
+                _persist(kernel, self.panel, self.fair)
 
 
-def _persist(kernel: tile.KernelOp, panel: int) -> None:
+def _persist(kernel: tile.KernelOp, panel: int, fair: bool) -> None:
     """Moves the kernel's body, but for its channels, into a loop over its share of the grid."""
     body = kernel.body.block
     end = body.last_op
@@ -83,8 +96,12 @@ def _persist(kernel: tile.KernelOp, panel: int) -> None:
     block = Block(arg_types=[IndexType()])
     block.args[0].name_hint = "point"
     inner = _Builder(kernel)
-    if len(extents) == 1:
-        coordinates: list[SSAValue] = [block.args[0]]
+    if fair and (uneven := heavier_axis(kernel)) is not None:
+        # All of it for each point anew: a few scalars more to compute, a dozen less to keep.
+        dealt = _dealt(inner, block.args[0], first, count, total)
+        coordinates = _from_the_heaviest(kernel, inner, dealt, widths, *uneven)
+    elif len(extents) == 1:
+        coordinates = [block.args[0]]
     else:
         coordinates = _coordinates(outer, inner, inner.to_i32(block.args[0]), widths, _rows_of_a_panel(kernel, panel))
     for argument, coordinate in zip(kernel.grid_args, coordinates):
@@ -139,7 +156,7 @@ class _Axes:
         return ()
 
 
-def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list[SSAValue], panel: int | None) -> list[SSAValue]:
+def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list[SSAValue], panel: int | SSAValue | None) -> list[SSAValue]:
     """The coordinates of a point of a grid of two or three axes, in panels of so many rows (None: all); `outer` collects what all points have in
     common. All i32 but the result."""
     rows, columns = widths[:2]
@@ -153,7 +170,7 @@ def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list
         column = inner.add(arith.DivUIOp(point, rows))
         row = inner.remainder(point, column, rows)
         return [inner.add(arith.IndexCastOp(value, IndexType())) for value in (row, column, *after)]
-    height = outer.constant(panel)
+    height = outer.constant(panel) if isinstance(panel, int) else panel
     size = outer.add(arith.MuliOp(height, columns))
     number = inner.add(arith.DivUIOp(point, size))
     rest = inner.remainder(point, number, size)
@@ -162,6 +179,57 @@ def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list
     column = inner.add(arith.DivUIOp(rest, left))
     row = inner.add(arith.AddiOp(top, inner.remainder(rest, column, left)))
     return [inner.add(arith.IndexCastOp(value, IndexType())) for value in (row, column, *after)]
+
+
+def _dealt(build: _Builder, point: SSAValue, first: SSAValue, count: SSAValue, total: SSAValue) -> SSAValue:
+    """The number, i32, of a block's point where every other round is dealt out backwards (but for a last one that is not whole)."""
+    mine, blocks, points = (build.to_i32(value) for value in (first, count, total))
+    last = build.add(arith.SubiOp(blocks, build.constant(1)))
+    back = build.add(arith.SubiOp(last, mine))
+    at = build.to_i32(point)
+    start = build.add(arith.SubiOp(at, mine))
+    odd = build.add(arith.AndIOp(build.add(arith.DivUIOp(start, blocks)), build.constant(1)))
+    backwards = build.add(arith.CmpiOp(odd, build.constant(0), "ne"))
+    whole = build.add(arith.CmpiOp(build.add(arith.AddiOp(start, blocks)), points, "sle"))
+    turned = build.add(arith.AddiOp(start, back))
+    return build.at_least(0, build.add(arith.SelectOp(build.add(arith.AndIOp(backwards, whole)), turned, at)))
+
+
+def _from_the_heaviest(
+    kernel: tile.KernelOp, build: _Builder, point: SSAValue, widths: list[SSAValue], axis: int, direction: int
+) -> list[SSAValue]:
+    """The coordinates of a point of a grid of one or two axes where the work differs along `axis`: heavy ones first, and together those that
+    lie at so many places of the other axis as L2 holds the loads of."""
+    if len(widths) == 1:
+        heavy, others = point, []
+    else:
+        height = build.at_least(1, _places_in_l2(kernel, build, axis, widths[1 - axis]))
+        other, along = _coordinates(build, build, point, [widths[1 - axis], widths[axis]], height)
+        heavy, others = build.to_i32(along), [other]
+    if direction == RISING:
+        last = build.add(arith.SubiOp(widths[axis], build.constant(1)))
+        heavy = build.at_least(0, build.add(arith.SubiOp(last, heavy)))
+    result = [build.add(arith.IndexCastOp(heavy, IndexType()))]
+    return [*result, *others] if axis == 0 else [*others, *result]
+
+
+def _places_in_l2(kernel: tile.KernelOp, build: _Builder, axis: int, width: SSAValue) -> SSAValue:
+    """How many places of the other axis, i32, to take together: L2 holds what their points share. At most `width`."""
+    axes_of = _Axes(kernel)
+    loads = [op for op in kernel.walk() if isinstance(op, tile.LoadOp | async_copy.PutOp)]
+    shared = [op for op in loads if axis not in frozenset().union(*(axes_of(index) for index in op.indices))]
+    total: SSAValue | None = None
+    for extents, nbytes in shared_extents(kernel, shared):
+        size = build.constant(nbytes, IndexType())
+        for extent in extents:
+            value = build.constant(extent, IndexType()) if isinstance(extent, int) else extent
+            size = build.add(arith.MuliOp(size, value))
+        total = size if total is None else build.add(arith.AddiOp(total, size))
+    if total is None:
+        return width
+    least = build.add(arith.MaxSIOp(total, build.constant(1, IndexType())))
+    fitting = build.add(arith.DivUIOp(build.constant(L2_SHARED_BYTES, IndexType()), least))
+    return build.add(arith.MinSIOp(width, build.to_i32(fitting)))
 
 
 class _Builder:

@@ -53,6 +53,7 @@ from xdsl.rewriter import Rewriter
 from xdsl.traits import is_side_effect_free
 
 from ..dialects import async_copy, tile
+from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import Emitter, TeselaError
 from ..dialects.target import Target
 from . import dot_rules
@@ -241,7 +242,7 @@ def _why_it_stays(fill: Operation, loop: scf.ForOp, kernel: tile.KernelOp) -> st
 
 def _written_by(op: Operation) -> Iterator[SSAValue]:
     """The arrays that an operation may write."""
-    if not isinstance(op, tile.LoadOp | async_copy.PutOp):
+    if may_write(op):
         yield from (value for value in op.operands if isinstance(value.type, MemRefType))
 
 

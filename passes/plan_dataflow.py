@@ -7,6 +7,8 @@ An operand comes to a dot in one of three ways:
   the one that is written.
 - A tile that is computed, or loaded and used elsewhere too, or loaded with a value other than zero past the edges, is written into
   a channel from registers (`async.write`), before the first dot.
+- A left operand of `wgmma` that was loaded outside of the loop that multiplies by it is read into registers before the loop, if there are
+  registers for it beside all that the loop's dots hold: then its buffer is free at once, and the tensor cores read only the right one from shared memory.
 - A computed left operand stays in registers where the instruction takes it so: `mma.sync` always does, `wgmma` if there are registers
   for it. After a dot and elementwise ops it already has the layout that the next dot wants.
 
@@ -30,17 +32,20 @@ from dataclasses import dataclass, field
 from math import copysign, prod
 from typing import ClassVar, TypeVar
 
-from xdsl.dialects import arith
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, TensorType, i64
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, StringAttr, TensorType, i64
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy, pins, tile
+from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import TeselaError
+from ..dialects.layout_attrs import with_layout
 from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
 from . import dot_rules
 from .base import Pass, PassContext
 from .dot_types import dot_kind
+from .specialize_warps import budgets
 
 OpT = TypeVar("OpT", bound=Operation)
 
@@ -51,13 +56,17 @@ ACCUMULATOR_TARGET = 128
 TILE_REGISTERS = 64
 """Elements of the largest tile of a kernel without dots that a thread should hold at most."""
 MAX_CHOSEN_WARPS = 16
+THREE_GROUPS_ROWS = 3 * dot_rules.WGMMA_ROWS
+"""Rows that three warpgroups share evenly, and two do not."""
 
 
 @dataclass
 class PlanDataflow(Pass):
-    """Turn the operands of dots into channels, dots into async.dot where the target has it, and choose the number of warps."""
+    """Turn the operands of dots into channels, dots into async.dot where the target has it, and choose the number of warps. `hold`:
+    whether left operands that a loop does not change are read into registers before it."""
 
     name: ClassVar[str] = "plan-dataflow"
+    hold: bool = True
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
@@ -69,7 +78,7 @@ class PlanDataflow(Pass):
             if warps is None:
                 warps = choose_warps(kernel, dots, target)
                 kernel.attributes["warps"] = IntegerAttr(warps, i64)
-            _Planner(kernel, warps, target).plan(dots)
+            _Planner(kernel, warps, target, self.hold).plan(dots)
 
 
 # ---- warps ----------------------------------------------------------------------------------------------------------
@@ -79,14 +88,14 @@ def _stated_warps(kernel: tile.KernelOp) -> int | None:
     stated = kernel.attributes.get("warps")
     if stated is None:
         return None
-    if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 16, 32):
-        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 16 or 32, found {stated}", "state one of these, as in warps = 4 : i64, or leave it out")
+    if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 12, 16, 32):
+        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 12, 16 or 32, found {stated}", "state one of these, as in warps = 4 : i64, or leave it out")
     return stated.value.data
 
 
 def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Target) -> int:
-    """The number of warps of a block: with dots, 4, or 8 where a second warpgroup has rows of its own or mma.sync would fill the registers, or as
-    many more as the accumulators need; without, as many as keep the largest tile small in each thread."""
+    """The number of warps of a block: with dots, 4, or 8 where a second warpgroup has rows of its own or mma.sync would fill the registers, 12 where
+    a third has the last of 192 rows, or as many more as the accumulators need; without, as many as keep the largest tile small in each thread."""
     warps = 4
     if not dots:
         largest = max((prod(shape_of(value.type)) for op in kernel.walk() for value in op.results), default=1)
@@ -96,9 +105,12 @@ def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Targ
     def most(warps: int) -> int:
         return max(dot_rules.accumulator_registers(dot, warps, target) for dot in dots)
 
-    if any(dot_rules.takes_wgmma(dot, warps, target) and dot_rules.dot_shape(dot).m > 64 for dot in dots):
+    by_wgmma = [dot for dot in dots if dot_rules.takes_wgmma(dot, warps, target)]
+    if any(dot_rules.dot_shape(dot).m > 64 for dot in by_wgmma):
         warps = 8
-    elif not any(dot_rules.takes_wgmma(dot, warps, target) for dot in dots) and most(warps) > ACCUMULATOR_TARGET // 2:
+        if all(dot_rules.dot_shape(dot).m == THREE_GROUPS_ROWS for dot in dots) and most(3 * dot_rules.WARPGROUP_WARPS) <= ACCUMULATOR_TARGET // 2:
+            return 3 * dot_rules.WARPGROUP_WARPS
+    elif not by_wgmma and most(warps) > ACCUMULATOR_TARGET // 2:
         warps = 8  # mma.sync and fma have their operands in registers, too
     while warps < MAX_CHOSEN_WARPS and most(warps) > ACCUMULATOR_TARGET:
         warps *= 2
@@ -182,7 +194,7 @@ def _fills_zero(load: tile.LoadOp) -> bool:
 
 
 def _stores(op: Operation) -> bool:
-    return any(isinstance(inner, tile.StoreOp) for inner in op.walk())
+    return any(may_write(inner) for inner in op.walk())
 
 
 _Key = tuple[SSAValue, int | None]
@@ -200,12 +212,14 @@ class _Done:
 class _Planner:
     """Plans one kernel."""
 
-    def __init__(self, kernel: tile.KernelOp, warps: int, target: Target):
+    def __init__(self, kernel: tile.KernelOp, warps: int, target: Target, hold: bool):
         self.kernel = kernel
+        self.hold = hold
         self.warps = warps
         self.target = target
         self.channels: list[async_copy.ChannelOp] = []
         self.buffers: dict[_Key, SSAValue] = {}  # a tile -> the buffer that holds it
+        self.held: dict[_Key, SSAValue] = {}  # a tile -> the registers that hold it
 
     def plan(self, dots: Sequence[tile.DotOp]) -> None:
         transfers: dict[_Key, _Transfer] = {}
@@ -216,7 +230,7 @@ class _Planner:
                 if isinstance(source.owner, async_copy.ReadOp):  # the author has planned this one
                     continue
                 load = source.op if isinstance(source, OpResult) and isinstance(source.op, tile.LoadOp) else None
-                if load is not None and not (_fills_zero(load) and _only_dots_read(source)):
+                if load is not None and not (_fills_zero(load) and _only_dots_read(source) and pins.layout_of(load) is None):
                     load = None
                 if load is None and index == 0 and self._stays_in_registers(dot):
                     continue
@@ -225,7 +239,8 @@ class _Planner:
                 key = (source, (dims[-1] if index == 0 else dims[-2]) if k_contiguous else None)
                 transfers.setdefault(key, _Transfer(source, load)).dots.append(dot)
                 operands[dot][index] = (key, dims)
-        last_users = [self._transfer(key, transfer) for key, transfer in transfers.items()]
+        held = {key for key, transfer in transfers.items() if self._is_held(key, transfer, operands)} if self.hold else set()
+        last_users = [self._transfer(key, transfer, key in held) for key, transfer in transfers.items()]
         done = {dot: self._rewrite(dot, operands[dot]) for dot in dots}
         after: dict[Operation, Operation] = {}  # where several channels are released at one place, in their order
         for channel, last in zip(self.channels, last_users):
@@ -253,13 +268,52 @@ class _Planner:
             return True
         return dot_rules.registers_of(lhs, element_type(dot.lhs.type)) <= REGISTER_OPERAND_LIMIT
 
-    def _transfer(self, key: _Key, transfer: _Transfer) -> Operation:
-        """Adds the channel, what fills it, and the get. Gives the last op of the block that uses the buffer."""
+    def _is_held(
+        self, key: _Key, transfer: _Transfer, through: dict[tile.DotOp, dict[int, tuple[_Key, tuple[int, ...]]]]
+    ) -> bool:
+        """Whether a loaded tile is best read into registers where it is defined: it is the left operand, as it is, of wgmmas in a loop
+        that does not contain it, and beside it the loop's dots fit the registers."""
+        first = transfer.dots[0]
+        shape = dot_rules.dot_shape(first)
+        if transfer.load is None or shape.k % shape.kind.step:
+            return False
+        loops: set[Operation] = set()
+        for dot in transfer.dots:
+            same = dot_rules.dot_shape(dot).m == shape.m and dot_rules.takes_wgmma(dot, self.warps, self.target)
+            loop = _loop_round(dot, transfer.block)
+            if not same or loop is None or through[dot].get(0, (None,))[0] != key or through[dot].get(1, (None,))[0] == key:
+                return False
+            if through[dot][0][1] != (0, 1):
+                return False
+            loops.add(loop)
+        choice = dot_rules.wgmma_choice(shape, self.warps, True)
+        assert choice.lhs is not None
+        mine = dot_rules.registers_of(choice.lhs, element_type(first.lhs.type))
+        limit = dot_rules.accumulator_limit(self.warps, self.target)
+        budget = budgets(self.warps)[0]
+        if budget is not None:
+            limit = min(limit, budget - dot_rules.RESERVED_REGISTERS)
+        busy = max(sum(self._registers(dot, through[dot]) for dot in loop.walk() if isinstance(dot, tile.DotOp)) for loop in loops)
+        return mine <= REGISTER_OPERAND_LIMIT and busy + mine <= limit
+
+    def _registers(self, dot: tile.DotOp, through: dict[int, tuple[_Key, tuple[int, ...]]]) -> int:
+        """What a dot holds: its accumulator, and a left operand that does not come through shared memory."""
+        choice = dot_rules.wgmma_choice(dot_rules.dot_shape(dot), self.warps, True)
+        assert choice.lhs is not None
+        acc = dot_rules.registers_of(choice.acc, element_type(dot.acc.type))
+        return acc + (0 if 0 in through else dot_rules.registers_of(choice.lhs, element_type(dot.lhs.type)))
+
+    def _transfer(self, key: _Key, transfer: _Transfer, held: bool) -> Operation:
+        """Adds the channel, what fills it, and the get; of a tile that is `held` in registers the read, too. Gives the last op of the
+        block that uses the buffer."""
         source, load = transfer.source, transfer.load
         assert isinstance(source.type, TensorType)
         users = transfer.users()
         at = load if load is not None else users[0]
-        channel = async_copy.ChannelOp.make(TensorType(source.type.element_type, source.type.get_shape()))
+        maker = source.owner
+        pinned = pins.shared_of(maker) if isinstance(maker, Operation) else None
+        kind = TensorType(source.type.element_type, source.type.get_shape())
+        channel = async_copy.ChannelOp.make(kind if pinned is None else with_layout(kind, pinned))
         get = async_copy.GetOp.make(channel.res)
         if source.name_hint:
             channel.res.name_hint = f"{source.name_hint}_channel"
@@ -267,6 +321,8 @@ class _Planner:
         if load is not None:
             dims = None if load.dims is None else load.tile_dims()
             fill: Operation = async_copy.PutOp.make(channel.res, load.array, list(load.indices), dims)
+            if (via := pins.words_of(load, pins.COPY)) is not None:
+                fill.properties["via"] = StringAttr(via)
             transfer.block.insert_ops_before([fill], load)
             before = load.next_op
             while before is not users[0] and before is not None and not _stores(before):
@@ -284,7 +340,13 @@ class _Planner:
             _place(op, at)
         self.channels.append(channel)
         self.buffers[key] = get.res
-        return users[-1]
+        if not held:
+            return users[-1]
+        read = _place(async_copy.ReadOp.make(get.res), at)
+        transfer.block.insert_ops_before([read], before)
+        read.res.name_hint = source.name_hint
+        self.held[key] = read.res
+        return read
 
     def _rewrite(self, dot: tile.DotOp, through: dict[int, tuple[_Key, tuple[int, ...]]]) -> _Done:
         """Replaces the dot by one that reads the buffers of its operands `through` channels."""
@@ -295,6 +357,9 @@ class _Planner:
         operands = list(before)
         added: list[Operation] = []
         for index, (key, dims) in through.items():
+            if key in self.held:
+                operands[index] = self.held[key]
+                continue
             buffer = self.buffers[key]
             if dims != tuple(range(len(dims))):
                 added.append(async_copy.TransposeOp.make(buffer, dims))
@@ -323,6 +388,12 @@ class _Planner:
         for value in before:
             _erase_dead_transposes(value)
         return _Done(added[-1], token)
+
+
+def _loop_round(op: Operation, block: Block) -> Operation | None:
+    """The outermost loop round an op that stands in `block`."""
+    op = _ancestor_in(op, block)
+    return op if isinstance(op, scf.ForOp | scf.WhileOp) else None
 
 
 def _place(op: OpT, at: Operation) -> OpT:

@@ -44,6 +44,7 @@ from xdsl.traits import is_side_effect_free
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from ..dialects import async_copy, tile
+from ..dialects.array_effects import may_write
 from ..dialects.async_roles import (
     LEAST_REGISTERS,
     REGISTER_UNIT,
@@ -208,7 +209,7 @@ class Slice:
             return "where a tile starts depends on the elements of one"
         if isinstance(op, tile.LoadOp):
             for store in self.kernel.walk():
-                if isinstance(store, tile.StoreOp | async_copy.StoreOp) and dot_rules.may_alias(self.kernel, store.array, op.array):
+                if may_write(store) and dot_rules.may_alias(self.kernel, store.array, op.array):
                     return "where a tile starts is loaded from memory that the kernel may write"
             return None
         if op.regions or not (is_side_effect_free(op) or op.name.startswith("arith.")):

@@ -24,6 +24,7 @@ from typing import ClassVar, Literal
 from xdsl.dialects.builtin import ModuleOp, TensorType
 
 from ..dialects import async_copy, tile
+from ..dialects.array_effects import array_access
 from ..dialects.layout import LayoutError, Mode, SharedLayout, TVLayout, split_modes
 from ..dialects.layout_attrs import TVLayoutAttr, with_layout
 from ..dialects.tile import shape_of
@@ -192,7 +193,7 @@ def _tma_stores(
 def _accessed_later(kernel: tile.KernelOp, store: tile.StoreOp | async_copy.StoreOp) -> bool:
     """Whether what may be the same memory is accessed after the store, for the same point of the grid."""
     for op in kernel.walk():
-        if isinstance(op, tile.LoadOp | tile.StoreOp | async_copy.PutOp | async_copy.StoreOp):
+        if array_access(op) is not None or isinstance(op, async_copy.PutOp):
             if dot_rules.may_alias(kernel, store.array, op.array) and dot_rules.may_precede(store, op, across_tiles=False):
                 return True
     return False

@@ -189,6 +189,9 @@ def _view_torch(tensor: Any, torch: Any, name: str) -> ArrayView:
     known = torch_dtypes().get(tensor.dtype)
     dtype, itemsize = known if known is not None else (str(tensor.dtype), tensor.element_size())
     place = tensor.device
+    if tensor.is_neg():
+        message = f"{name} is a torch tensor whose elements are to be negated when they are read (is_neg), but a plain one is required"
+        raise TeselaError.at(None, message, "pass tensor.resolve_neg()")
     if tensor.layout is not torch.strided:
         raise TeselaError.at(None, f"{name} is a tensor of layout {tensor.layout}, but a strided one is required", "pass a dense tensor")
     if place.type == "cuda":

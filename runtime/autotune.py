@@ -27,12 +27,15 @@ from .kernel import DEFAULT_TARGET, Arrival, Kernel, placed
 from .launch import SIMULATOR, Call, Staging, is_host, map_arrays, simulate
 from .measure import GPU, Case, System, Timer, measure
 from .parallel import attempt_all
+from .progress import Progress
 
 SLACK = 1.5
 """How much slower than the fastest a candidate may be at first sight and still be measured with care."""
 ROUNDS = 5
 SWITCH_VARIABLE = "TESELA_AUTOTUNE"
 """'0': no tuning, the first candidate that compiles is taken."""
+
+NOT_TRIED = "not tried: the time was up"
 
 log = logging.getLogger("tesela")
 
@@ -127,6 +130,23 @@ def tune(
     """
     start = time.monotonic()
     deadline = start + budget
+    progress = Progress("tuning", budget)
+    try:
+        return _tuned(candidates, args, kwargs, device, start, deadline, progress, timer)
+    finally:
+        progress.close()
+
+
+def _tuned(
+    candidates: Sequence[Candidate],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    device: str | None,
+    start: float,
+    deadline: float,
+    progress: Progress,
+    timer: Timer | None,
+) -> Tuning:
     kernels = attempt_all([candidate.make for candidate in candidates])
     first = next((kernel for kernel in kernels if isinstance(kernel, Kernel)), None)
     if first is None:
@@ -134,11 +154,12 @@ def tune(
     arrived = first.arrive(args, kwargs, device)
     shapes = shape_class(first.contract.solve(arrived.views))
     where = device_name(arrived.place)
-    log.info("tuning %s on %s, %s: %d candidates, at most %.0f s", first.name, where, shapes, len(candidates), budget)
+    log.info("tuning %s on %s, %s: %d candidates, at most %.0f s", first.name, where, shapes, len(candidates), deadline - start)
+    progress.title = f"tuning {first.name}"
     labels = [candidate.label for candidate in candidates]
     run = _in_simulator if arrived.place == SIMULATOR else _on_gpu
     with _restored(first, arrived):
-        trials = run(labels, kernels, arrived, deadline, timer)
+        trials = run(labels, kernels, arrived, deadline, progress, timer)
     costs = [(trial.cost, number) for number, trial in enumerate(trials) if trial.cost is not None]
     if not costs:
         raise _error(kernels)
@@ -164,19 +185,26 @@ def _refused(label: str, error: TeselaError) -> Trial:
 
 
 def _in_simulator(
-    labels: Sequence[str], kernels: list[Kernel | TeselaError], arrived: Arrival, deadline: float, timer: Timer | None
+    labels: Sequence[str],
+    kernels: list[Kernel | TeselaError],
+    arrived: Arrival,
+    deadline: float,
+    progress: Progress,
+    timer: Timer | None,
 ) -> list[Trial]:
     from ..simulator import Memory
 
     saved = _host_copies(kernels, arrived)
     trials: list[Trial] = []
     seen: dict[tuple[str, tuple[int, int, int]], str] = {}
+    progress.stage("tried", len(labels))
     for number, (label, kernel) in enumerate(zip(labels, kernels)):
+        progress.step()
         if isinstance(kernel, TeselaError):
             trials.append(_refused(label, kernel))
             continue
         if seen and time.monotonic() >= deadline:
-            trials.append(Trial(label, note="not tried: the time was up"))
+            trials.append(Trial(label, note=NOT_TRIED))
             continue
         memory = Memory()
         addresses = map_arrays(kernel.contract.args, arrived.views, memory)
@@ -201,7 +229,12 @@ def _in_simulator(
 
 
 def _on_gpu(
-    labels: Sequence[str], kernels: list[Kernel | TeselaError], arrived: Arrival, deadline: float, timer: Timer | None
+    labels: Sequence[str],
+    kernels: list[Kernel | TeselaError],
+    arrived: Arrival,
+    deadline: float,
+    progress: Progress,
+    timer: Timer | None,
 ) -> list[Trial]:
     gpu = driver.device(arrived.place)
     staging: Staging | None = None
@@ -213,27 +246,45 @@ def _on_gpu(
         try:
             addresses = None if staging is None else staging.addresses
             own = [None if seen is None else seen.address for seen in arrived.views] if addresses is None else addresses
-            calls = _loaded(kernels, arrived, gpu, addresses)
-            return _timed(labels, calls, kernels, placed(arrived.values, own), deadline, timer or GPU())
+            calls = _loaded(kernels, arrived, gpu, addresses, deadline, progress)
+            return _timed(labels, calls, kernels, placed(arrived.values, own), deadline, progress, timer or GPU())
         finally:
             if staging is not None:
                 staging.close()
 
 
+class OutOfTime(TeselaError):
+    """What becomes of a candidate whose turn did not come."""
+
+
 def _loaded(
-    kernels: list[Kernel | TeselaError], arrived: Arrival, gpu: driver.Device, addresses: Sequence[int | None] | None
+    kernels: list[Kernel | TeselaError],
+    arrived: Arrival,
+    gpu: driver.Device,
+    addresses: Sequence[int | None] | None,
+    deadline: float,
+    progress: Progress,
 ) -> list[tuple[Call, Any] | None]:
-    """The call and the loaded function of each kernel that is not refused; whoever is refused now has its error put into `kernels`."""
+    """The call and the loaded function of each kernel that is not refused; whoever is refused now, or not compiled before the deadline, has its
+    error put into `kernels`. The first is compiled in any case."""
+    progress.stage("compiled", len(kernels))
+    first = next(number for number, kernel in enumerate(kernels) if isinstance(kernel, Kernel))
 
-    def job(kernel: Kernel | TeselaError) -> tuple[Call, Any] | None:
-        if isinstance(kernel, TeselaError):
-            return None
-        target = kernel.target or get_target(gpu.target)
-        with driver.activated(gpu):
-            call = kernel.prepare(gpu.ordinal, arrived.views, addresses, arrived.overlaps, target)
-            return None if call is None else (call, call.variant.function(gpu))
+    def job(number: int) -> tuple[Call, Any] | None:
+        kernel = kernels[number]
+        try:
+            if isinstance(kernel, TeselaError):
+                return None
+            if number != first and time.monotonic() >= deadline:
+                raise OutOfTime("the time was up")
+            target = kernel.target or get_target(gpu.target)
+            with driver.activated(gpu):
+                call = kernel.prepare(gpu.ordinal, arrived.views, addresses, arrived.overlaps, target)
+                return None if call is None else (call, call.variant.function(gpu))
+        finally:
+            progress.step()
 
-    outcomes = attempt_all([lambda kernel=kernel: job(kernel) for kernel in kernels])
+    outcomes = attempt_all([lambda number=number: job(number) for number in range(len(kernels))])
     for number, outcome in enumerate(outcomes):
         if isinstance(outcome, TeselaError):
             kernels[number] = outcome
@@ -246,32 +297,40 @@ def _timed(
     kernels: Sequence[Kernel | TeselaError],
     values: Sequence[float],
     deadline: float,
+    progress: Progress,
     timer: Timer,
 ) -> list[Trial]:
     trials: list[Trial] = []
     systems: dict[int, System] = {}
     seen: dict[tuple[str, tuple[int, int, int]], str] = {}
+    progress.stage("tried", len(labels))
     for number, (label, loaded, kernel) in enumerate(zip(labels, calls, kernels)):
-        if isinstance(kernel, TeselaError):
+        progress.step()
+        if isinstance(kernel, OutOfTime):
+            trials.append(Trial(label, note=NOT_TRIED))
+        elif isinstance(kernel, TeselaError):
             trials.append(_refused(label, kernel))
         elif loaded is None:
             trials.append(Trial(label, 0.0, note="a grid of no blocks"))
         elif (twin := seen.setdefault((loaded[0].variant.ptx, loaded[0].grid), label)) != label:
             trials.append(Trial(label, note=f"the same code as {twin}"))
         elif systems and time.monotonic() >= deadline:
-            trials.append(Trial(label, note="not tried: the time was up"))
+            trials.append(Trial(label, note=NOT_TRIED))
         else:
             call, function = loaded
-            system = System(label, lambda stream, call=call, function=function: call.on_gpu(function, values, stream))
+            system = System(label, call.bound(function, values))
             single = timer.prepare(system, 1, False)
             single()
             trials.append(Trial(label, single(), note="launched once"))
             systems[number] = system
             log.info("  %s: %.4f ms at first sight", label, trials[-1].cost)
     if systems:
-        limit = SLACK * min(trials[number].cost or 0.0 for number in systems)
+        fastest, ahead = min((trials[number].cost or 0.0, number) for number in systems)
+        progress.note = f"best so far: {labels[ahead]}, {_figure(fastest, 'ms')}"
+        limit = SLACK * fastest
         close = [number for number in systems if (trials[number].cost or 0.0) <= limit]
-        row = measure(Case("tuning", [systems[number] for number in close]), timer, ROUNDS, deadline=deadline)
+        progress.stage("measured", ROUNDS * len(close))
+        row = measure(Case("tuning", [systems[number] for number in close]), timer, ROUNDS, deadline=deadline, turned=progress.step)
         for number in close:
             label = labels[number]
             if (measured := row.systems.get(label)) is not None:

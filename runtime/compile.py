@@ -24,7 +24,7 @@ from .cache import Entry, compiler_fingerprint, digest, get_cache
 from .contract import Contract
 from .entries import contract_from_json, contract_to_json, read_variant, variant_entry
 from .kernel import Kernel
-from .launch import Variant
+from .launch import DUMP_VARIABLE, Variant, write_dump
 from .specialize import PINS, Facts, contract_of, kernels_of, specialize
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ class ModuleSource(Protocol):
         """The program; all values have defaults, or are given."""
         ...
 
-
-DUMP_VARIABLE = "TESELA_DUMP"
-"""Names a folder that gets every level of every variant, its PTX and its launch plan, as files."""
 
 _compiling = threading.RLock()
 """Held by whoever works on IR: the compiler is Python, threads would gain nothing, and xDSL promises them nothing."""
@@ -134,23 +131,19 @@ class ModuleCompiler:
         with _compiling:
             done = compile_kernel(specialize(self.module, self.name, facts, self.pins), self.name, target)
             log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
-            if dump:
-                self._dump(Path(dump), facts, target, done.ptx, done.plan)
-        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program)
+            stem = self._dump(Path(dump), facts, target, done.ptx, done.plan) if dump else None
+        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, stem)
 
-    def _dump(self, folder: Path, facts: Facts, target: Target, ptx: str, plan: LaunchPlan) -> None:
+    def _dump(self, folder: Path, facts: Facts, target: Target, ptx: str, plan: LaunchPlan) -> Path:
+        """Write all levels; gives what the files' names begin with."""
         from ..lowering.pipeline import STAGES
 
         stem = f"{self.name}.{target.name}.{self._dumped}"
         self._dumped += 1
         texts = {f"{number}-{level}.mlir": self.ir(level, facts, target) for number, level in enumerate(STAGES)}
         texts |= {"ptx": ptx, "plan.json": json.dumps(plan.to_json(), indent=2) + "\n", "facts.txt": f"{facts}\n"}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for ending, text in texts.items():
-                (folder / f"{stem}.{ending}").write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise TeselaError.at(None, f"{DUMP_VARIABLE}: cannot write to '{folder}': {error.strerror}") from None
+        write_dump(folder / stem, {ending: text.encode() for ending, text in texts.items()})
+        return folder / stem
 
     def ir(self, level: str, facts: Facts, target: Target) -> str:
         """The text of the module at a level of `lowering.pipeline.STAGES`. Raises TeselaError for an unknown level."""

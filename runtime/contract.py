@@ -21,7 +21,7 @@ from .arrays import ELEMENT_TYPES, ArrayView, fits
 MAX_GRID = (2**31 - 1, 65535, 65535)
 """Blocks of a grid per coordinate (CUDA C++ Programming Guide, "Compute Capabilities", technical specifications)."""
 
-_INTEGER_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
+INTEGER_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class Contract:
             value = value.item()
         if not isinstance(value, int | float):
             raise self.error(f"{arg.name} is a {type(value).__name__}, but a number is required ({arg.dtype})")
-        bits = _INTEGER_BITS.get(arg.dtype)
+        bits = INTEGER_BITS.get(arg.dtype)
         if bits is None:
             try:
                 return float(value)

@@ -10,7 +10,8 @@ Handles (streams, events, functions, device addresses) are passed as integers or
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -206,46 +207,61 @@ def get_function(module: Any, name: str, shared_bytes: int) -> Any:
     return function
 
 
-class Launcher:
-    """One kernel's launch with everything fixed but the stream; `params` is the address of an array of pointers to the parameters
-    (as `cuLaunchKernel` wants), whose values are read when it is called."""
+@cache
+def launch_entry() -> Callable[[Any, Any, Any, None], int]:
+    """`cuLaunchKernelEx` itself: takes a `CUlaunchConfig *`, a `CUfunction` and a `void **` of parameters as ctypes objects, and None.
 
-    def __init__(
-        self,
-        function: Any,
-        grid: tuple[int, int, int],
-        threads: int,
-        shared_bytes: int,
-        params: int,
-        cluster: tuple[int, int, int] = (1, 1, 1),
-    ):
+    By way of ctypes, since a launch with nothing left to convert costs a fifth of a microsecond there; the binding's own function looks at
+    eleven arguments and takes about one. Without `argtypes`, which would have each object converted anew. The call lets go of the
+    interpreter's lock: it waits where the device's queue is full.
+    """
+    api()
+    library = ctypes.WinDLL("nvcuda.dll") if sys.platform == "win32" else ctypes.CDLL("libcuda.so.1")
+    return library.cuLaunchKernelEx
+
+
+MAX_STREAMS = 64
+"""Streams whose launch configuration a Launcher keeps; forgotten all at once when there are more."""
+
+
+class Launcher:
+    """One kernel's launch with everything fixed but stream and parameters. `entry(config(stream), function, params, None)` launches."""
+
+    def __init__(self, function: Any, grid: tuple[int, int, int], threads: int, shared_bytes: int, cluster: tuple[int, int, int] = (1, 1, 1)):
+        self.entry = launch_entry()
+        self.function = ctypes.c_void_p(int(function))
+        self.configs: dict[int, Any] = {}
+        """By stream, ready to pass. Each is complete when it is put here, and never changed."""
+        self._fixed = (grid, threads, shared_bytes, cluster)
+
+    def config(self, stream: int) -> Any:
+        """The launch configuration for a stream: a pointer to a `CUlaunchConfig`, which keeps what it points to."""
+        found = self.configs.get(stream)
+        if found is not None:
+            return found
         driver = api()
-        self._streams: dict[int, Any] = {}
-        self._fixed = (function, *grid, threads, 1, 1, shared_bytes)
-        self._params = params
-        self._launch = driver.cuLaunchKernel
-        self._config = None
+        grid, threads, shared_bytes, cluster = self._fixed
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes = shared_bytes
+        config.hStream = driver.CUstream(stream)
         if cluster != (1, 1, 1):
             attribute = driver.CUlaunchAttribute()
             attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster
-            config = self._config = driver.CUlaunchConfig()
-            config.gridDimX, config.gridDimY, config.gridDimZ = grid
-            config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-            config.sharedMemBytes = shared_bytes
             config.attrs, config.numAttrs = [attribute], 1
+        pointer = ctypes.c_void_p(int(config.getPtr()))
+        pointer.holds = config
+        if len(self.configs) >= MAX_STREAMS:
+            self.configs.clear()
+        self.configs[stream] = pointer
+        return pointer
 
-    def status(self, stream: int) -> Any:
-        """Launch on a stream; the CUresult, which is 0 for success."""
-        handle = self._streams.get(stream)
-        if handle is None:
-            if len(self._streams) > 64:
-                self._streams.clear()
-            handle = self._streams[stream] = api().CUstream(stream)
-        if self._config is None:
-            return self._launch(*self._fixed, handle, self._params, 0)[0]
-        self._config.hStream = handle
-        return api().cuLaunchKernelEx(self._config, self._fixed[0], self._params, 0)[0]
+    def status(self, stream: int, params: Any) -> int:
+        """Launch on a stream; the CUresult, which is 0 for success. `params`: a ctypes array that starts with pointers to the parameters
+        (as `cuLaunchKernel` wants)."""
+        return self.entry(self.config(stream), self.function, params, None)
 
 
 CONTEXT_ERRORS = (201, 400, 709)
@@ -253,8 +269,8 @@ CONTEXT_ERRORS = (201, 400, 709)
 
 
 def launch_failure(status: Any) -> TeselaError:
-    """The error for a launch's status."""
-    return _failure(status, "launching the kernel")
+    """The error for a launch's status, as `cuLaunchKernelEx` gave it."""
+    return _failure(api().CUresult(status), "launching the kernel")
 
 
 def encode_tensor_map(tensor_map: TensorMap) -> bytes:

@@ -3,11 +3,22 @@
     softmax for sm_90a: 4 warps, 16 bytes of shared memory
     assumes: x aligned to 16, y aligned to 16, x noalias, y noalias
 
+    Layouts: cost 2412 slots a block, the least of 72 combinations …
+    examples/softmax.mlir:13:5  %v  1024xf32
+      layout     thread [128:(4)], value [4:(1), 2:(512)]
+      by         ld.global of 16 bytes, 2 a thread, %x at line 13
+      cost       load 392 + arithmetic 96
+      runner-up  thread [128:(2)], value [2:(1), 4:(256)]: +24 (load +24 at line 13)
+
+    Shared memory
+      %a_channel  128x64xbf16  16384 bytes × 4 stages  …
+
     examples/softmax.mlir:13:5  %v = tile.load : tensor<1024xf32>
       layout  thread [128:(4)], value [4:(1), 2:(512)]
       code    3 ld.param.b64, 2 ld.global.v4.b32, 8 ld.global.b32, 52 others
 
-Layouts and channels are those of the 'schedule' level; the code is counted in the PTX that comes of it, by the source places that it carries: what
+First the unknowns that infer-layouts solved for (`passes/explain_layouts.py`); then the buffers of the final program; then, operation by operation, the code.
+Layouts and channels of the last part are those of the 'schedule' level; the code is counted in the PTX that comes of it, by the source places that it carries: what
 moves data, waits, or computes matrices and special functions by name, the rest as a number. Operations that stand at one place share the
 line of code. docs/layouts.md says how layouts are read.
 """
@@ -31,13 +42,14 @@ COMMON_UNITS = ("alu", "fma", "branch")
 """Units whose instructions are in every kernel's arithmetic of addresses and loops."""
 
 
-def explain(module: ModuleOp, variant: Variant) -> str:
-    """The text, for a module at the 'schedule' level and the variant that was made of it."""
+def explain(module: ModuleOp, variant: Variant, planned: ModuleOp) -> str:
+    """The text, for a module at the 'schedule' level, the variant that was made of it, and the same program at the 'async' level, which is changed."""
     from ..dialects import async_copy, tile
 
     plan = variant.plan
     lines = [f"{plan.name} for {plan.target}: {plan.threads // 32} warps, {plan.shared_bytes} bytes of shared memory"]
     lines += [f"assumes: {variant.facts}", *[f"note: {note}" for note in plan.notes]]
+    lines += ["", *_choices(planned, plan.target), *_shared_memory(module, plan.target), *_loops(module)]
     code = instructions(variant.program())
     shown: set[Location] = set()
     for op in module.walk():
@@ -55,6 +67,43 @@ def explain(module: ModuleOp, variant: Variant) -> str:
             shown.add(place)
             lines.append(f"  code    {_counted(counts)}")
     return "\n".join(lines) + "\n"
+
+
+def _loops(module: ModuleOp) -> list[str]:
+    """The schedules of loops, as a model of their time shows them."""
+    from ..passes.explain_loops import describe
+    from ..passes.loop_timing import time_loops
+
+    text = [describe(timing).rstrip("\n") for timing in time_loops(module)]
+    return ["", "Loops", *text] if text else []
+
+
+def _choices(planned: ModuleOp, target: str) -> list[str]:
+    """What infer-layouts chose."""
+    from ..dialects.target import get_target
+    from ..passes.base import PassContext
+    from ..passes.explain_layouts import explain as explain_layouts
+    from ..passes.infer_layouts import InferLayouts
+
+    inference = InferLayouts()
+    inference.run(planned, PassContext(get_target(target)))
+    lines: list[str] = []
+    for solved in inference.solved:
+        head, choices = explain_layouts(solved)
+        lines.append(f"Layouts: {head}")
+        for choice in choices:
+            lines.append(f"{choice.place or '?'}  {choice.name}  {choice.kind}")
+            lines += [f"  {heading:<9}  {text}" for heading, text in choice.lines]
+    return lines
+
+
+def _shared_memory(module: ModuleOp, target: str) -> list[str]:
+    """A table of the channels' buffers."""
+    from ..dialects.target import get_target
+    from ..passes.alloc_shared import shared_table
+
+    rows = shared_table(module, get_target(target))
+    return ["", "Shared memory", *(f"  {row}" for row in rows)] if rows else []
 
 
 def instructions(program: Program) -> dict[Location, Counter[str]]:

@@ -6,20 +6,22 @@ and place:
 1. arguments by position or name; an array that the kernel only writes may be left out, is then allocated and returned;
 2. the contract's checks, which give the symbolic dimensions (`contract.py`);
 3. the facts that a variant may assume (`specialize.py`), and the variant, compiled at its first use;
-4. the grid, and parameters packed but for addresses and scalars (`launch.Call`);
+4. the grid, and all parameters but addresses and scalars (`launch.Call`);
 5. the launch, on the GPU that holds the arrays, on a GPU by way of copies, or in the simulator.
+
+Later calls like an earlier one take a launcher that was generated for them (`shortcuts.py`, `launchers.py`).
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import ArrayArg, LaunchPlan
 from ..dialects.target import Target, get_target
 from . import driver, launch
@@ -27,11 +29,13 @@ from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, v
 from .assemble import Resources
 from .contract import Contract, overlapping
 from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate
-from .shortcuts import MISSED, Shortcuts
+from .shortcuts import Launch, Shortcuts
 from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
+
+    from ..passes.loop_timing import LoopTiming
 
 DEVICES = ("auto", "cuda", "sim")
 DEVICE_VARIABLE = "TESELA_DEVICE"
@@ -104,6 +108,8 @@ class Kernel:
         self._outputs = [i for i, arg in arrays.items() if arg.access == "w"]
         self._align_mask = max([ALIGNMENT, *contract.align.values()]) - 1
         self._shortcuts = Shortcuts(contract, self._align_mask)
+        self.run: Launch = self.call
+        """What a call calls: `call`, or the latest launcher."""
 
     @property
     def name(self) -> str:
@@ -117,7 +123,7 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<Kernel {self.contract.signature}>"
 
-    def __call__(self, *args: Any, device: str | None = None, stream: Any = None, **kwargs: Any) -> Any:
+    def call(self, *args: Any, device: str | None = None, stream: Any = None, **kwargs: Any) -> Any:
         """Launch on arrays and scalars; returns the outputs that were left out (one, or a tuple in order; None if there were none).
 
         `device`: 'auto' (the GPU that holds the arrays; for host arrays a GPU if there is one, else the simulator), 'cuda' or
@@ -125,14 +131,58 @@ class Kernel:
         one that the arrays' library works on. On a GPU the call returns once the launch is queued, but for host arrays, which
         it waits for. Raises TeselaError for every wrong argument, before anything is launched.
         """
-        plain = device is None and stream is None and not kwargs
-        if plain and (done := self._shortcuts.run(args)) is not MISSED:
-            return done
-        arrived = self.arrive(args, kwargs, device)
-        call = self.launch(arrived, stream)
-        if call is not None and plain and arrived.place != SIMULATOR and not arrived.overlaps and not is_host(arrived.views):
-            self._shortcuts.add(args, arrived.values, arrived.views, call, call.variant.function(driver.device(arrived.place)))
+        return self.other(None, args, kwargs, device, stream)
+
+    if TYPE_CHECKING:
+        __call__ = call
+    else:
+        __call__ = property(attrgetter("run"), doc=call.__doc__)
+        """`kernel(…)` calls `kernel.run`, the latest launcher, with nothing in between: that would cost as much as a launcher's checks do."""
+
+    def other(self, asking: Launch | None, args: tuple[Any, ...], named: dict[str, Any], device: str | None, stream: Any) -> Any:
+        """A call that is none for the launcher `asking`: by another launcher, or the long way."""
+        while args and args[-1] is None:  # left out; a launcher does not tell how
+            args = args[:-1]
+        given = args if not named else self._by_position(args, named)
+        if device is None and given is not None:
+            launcher = self._shortcuts.find(given)
+            if launcher is not None and (launcher is not asking or named):  # which minds names, whatever the arrays
+                self.run = launcher
+                return launcher(*given, stream=stream)
+        arrived = self.arrive(args, named, device)
+        call = self.launch(arrived, None if stream is None else self.handle(stream))
+        if call is not None and given is not None and not call.variant.plan.messages and arrived.place != SIMULATOR and not is_host(arrived.views):
+            function = call.variant.function(driver.device(arrived.place))
+            self.run = self._shortcuts.add(given, arrived.values, arrived.views, call, function, self) or self.run
         return arrived.outputs()
+
+    def failed(self, status: int, args: tuple[Any, ...], stream: int) -> Any:
+        """A launch that the driver refused: once more the long way if another context was current, which that sets right. Raises TeselaError
+        for everything else."""
+        if status not in driver.CONTEXT_ERRORS:
+            raise driver.launch_failure(status)
+        arrived = self.arrive(args, {})
+        self.launch(arrived, stream)
+        return arrived.outputs()
+
+    def handle(self, stream: Any) -> int:
+        """The handle of a stream: an integer, or an object of torch, CuPy or CUDA Python. Raises TeselaError for anything else."""
+        if isinstance(stream, int):
+            return stream
+        for attribute in ("cuda_stream", "ptr"):
+            if (handle := getattr(stream, attribute, None)) is not None:
+                return int(handle)
+        if hasattr(stream, "__cuda_stream__"):
+            return int(stream.__cuda_stream__()[1])
+        raise self.contract.error(f"stream is a {type(stream).__name__}, but an integer or a stream of torch or CuPy is required")
+
+    def _by_position(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any] | None:
+        """Arguments by position and by name, up to the last that is given; None where the contract will have something to say."""
+        index = self.contract.index
+        last = max(index.get(name, -1) for name in named)
+        if len(args) > len(index) or any(index.get(name, -1) < len(args) for name in named):
+            return None
+        return [*args, *[named.get(arg.name) for arg in self.contract.args[len(args) : last + 1]]]
 
     def arrive(self, args: Sequence[Any], kwargs: Mapping[str, Any], device: str | None = None) -> Arrival:
         """Look at the arguments of a call, check them, and allocate outputs that were left out."""
@@ -156,7 +206,7 @@ class Kernel:
         overlaps = overlapping(contract, [seen.span() if seen is not None else None for seen in views])
         return Arrival(values, views, place, left_out, overlaps)
 
-    def launch(self, arrived: Arrival, stream: Any = None) -> Call | None:
+    def launch(self, arrived: Arrival, stream: int | None = None) -> Call | None:
         """Launch a call; None, and outputs that were left out are cleared, for a grid of no blocks."""
         if arrived.place == SIMULATOR:
             call = self._simulate(arrived)
@@ -251,18 +301,40 @@ class Kernel:
         """
         from .explain import explain
 
-        if not isinstance(self._compiler, LevelPrinter):
+        lowered, facts, wanted = self._explained(target, facts)
+        return explain(lowered("schedule"), self._variant(facts, wanted), lowered("async"))
+
+    def timings(self, *, target: str | Target | None = None, facts: Facts | None = None) -> list[LoopTiming]:
+        """The model of each innermost loop that loads tiles or multiplies: interval, bound, timeline (`passes/loop_timing.py`); of the variant that
+        `explain` takes.
+
+        Raises TeselaError for a kernel that was loaded without its module.
+        """
+        from ..passes.loop_timing import time_loops
+
+        lowered, _, _ = self._explained(target, facts)
+        return time_loops(lowered("schedule"))
+
+    def _explained(self, target: str | Target | None, facts: Facts | None) -> tuple[Callable[[str], ModuleOp], Facts, Target]:
+        """What gives the module at a level, and the facts and the target that it is made for."""
+        compiler = self._compiler
+        if not isinstance(compiler, LevelPrinter):
             raise self.contract.error("it was loaded as PTX text, and nothing is known of how that was chosen")
         if facts is None:
             facts = self._shortcuts.latest.facts if self._shortcuts.latest is not None else usual_facts(self.contract)
-        wanted = self._target(target)
-        return explain(self._compiler.lowered("schedule", facts, wanted), self._variant(facts, wanted))
+        chosen, wanted = facts, self._target(target)
+        return (lambda level: compiler.lowered(level, chosen, wanted)), chosen, wanted
 
     def as_torch_op(self, name: str) -> Any:
         """Register the kernel as an operator of torch, "namespace::name", with fake tensors, for torch.compile (`torch_op.py`); gives the operator."""
         from .torch_op import register
 
         return register(self, name)
+
+    @property
+    def launcher_source(self) -> str:
+        """The text of the function that launches calls like the latest one that was new (`launchers.py`); '' where there was none on a GPU."""
+        return self._shortcuts.source
 
     @property
     def last(self) -> Variant:
@@ -398,7 +470,7 @@ class Kernel:
             simulate(call, placed(arrived.values, addresses), memory)
         return call
 
-    def _on_gpu(self, arrived: Arrival, stream: Any) -> Call | None:
+    def _on_gpu(self, arrived: Arrival, stream: int | None) -> Call | None:
         """Launch on a GPU."""
         views, values = arrived.views, arrived.values
         gpu = driver.device(arrived.place)
@@ -429,15 +501,8 @@ def placed(values: Sequence[Any], addresses: Sequence[int | None]) -> list[float
     return [value if address is None else address for value, address in zip(values, addresses)]
 
 
-def _stream(stream: Any, views: Sequence[ArrayView | None]) -> int:
+def _stream(stream: int | None, views: Sequence[ArrayView | None]) -> int:
     """The stream's handle: as given, or the one that the arrays' library works on, or the legacy default stream."""
     if stream is None:
         return next((seen.stream for seen in views if seen is not None and seen.stream is not None), 0)
-    if isinstance(stream, int):
-        return stream
-    for attribute in ("cuda_stream", "ptr"):
-        if (handle := getattr(stream, attribute, None)) is not None:
-            return int(handle)
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    raise TeselaError.at(None, f"stream is a {type(stream).__name__}, but an integer or a stream of torch or CuPy is required")
+    return stream

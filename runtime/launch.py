@@ -1,7 +1,8 @@
 """From a compiled variant and the arrays of a call to a launch: parameters packed, on a GPU or in the simulator.
 
-A `Call` is what stays the same while the arrays' shapes, strides, alignment and places do: the grid, and a buffer of
-parameters in which a launch only overwrites addresses, scalars and tensor maps. Kernels keep one for each such combination.
+A `Call` is what stays the same while the arrays' shapes, strides, alignment and places do: the grid, and all parameters but addresses,
+scalars and tensor maps. Kernels keep one for each such combination. Its `block`s are the parameters of launches: complete when they are
+made, and, unless a kernel has scalars, never changed, so that any number of threads may launch from the same one.
 
 Host arrays go to a GPU as *spans*: all bytes between an array's lowest and highest element, so that strides stay what they are. Arrays
 whose spans overlap travel as one, so that a kernel sees the same aliasing as in host memory. A span keeps its offset modulo 256
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import ml_dtypes
@@ -31,6 +33,7 @@ from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
 from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, judged, read_messages, read_resources
 from .cache import digest, get_cache
 from .entries import code_entry, read_code
+from .messages import DeviceBuffer, deliver, new_buffer
 from .specialize import ALIGNMENT, Facts
 
 if TYPE_CHECKING:
@@ -45,8 +48,14 @@ SIMULATOR = -2
 SIMULATED_MULTIPROCESSORS = 132
 """How many blocks of a persistent kernel run in the simulator: as on an H200."""
 
-MAX_CACHED_MAPS = 256
+MAP_ALIGNMENT = 64
+"""Bytes that a tensor map is aligned to where the driver reads it (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+MAX_CACHED_MAPS = 1024
 """Tensor maps that a call keeps encoded, by address; emptied when there are more."""
+
+DUMP_VARIABLE = "TESELA_DUMP"
+"""Names a folder that gets every level of every variant, its PTX, its launch plan and its machine code, as files."""
 
 _FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e", "i64": "<q", "index": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "ui8": "<B", "i1": "<B"}
 
@@ -64,6 +73,8 @@ class Variant:
     strict: bool = False
     parsed: Program | None = None
     """The PTX text as data, where it is at hand."""
+    dump: Path | None = None
+    """What the names of the files begin with that show how it was made, if it was dumped (DUMP_VARIABLE)."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _assembled: dict[str, Assembled] = field(default_factory=dict)
     _functions: dict[int, Any] = field(default_factory=dict)
@@ -79,7 +90,20 @@ class Variant:
                 start = time.perf_counter()
                 self._assembled[arch] = assemble_once(self.ptx, arch, f"{self.plan.name} for {arch}", self.strict)
                 self.times["assemble"] = (time.perf_counter() - start) * 1e3
+                if self.dump is not None:
+                    self._dump_code(arch, self._assembled[arch])
             return self._assembled[arch]
+
+    def _dump_code(self, arch: str, assembled: Assembled) -> None:
+        """Write the machine code, what the assembler said of it, and, where there is an nvdisasm, the code as text."""
+        from .disassemble import disassemble, find_nvdisasm
+
+        if self.dump is None or not assembled.is_cubin:
+            return
+        code = {"cubin": assembled.cubin, "log": assembled.log.encode()}
+        if find_nvdisasm() is not None:
+            code["sass"] = disassemble(assembled.cubin).encode()
+        write_dump(self.dump, {f"{arch}.{ending}": data for ending, data in code.items()})
 
     def add_code(self, arch: str, assembled: Assembled) -> None:
         """Machine code that is at hand."""
@@ -145,6 +169,16 @@ class Variant:
                 )
 
 
+def write_dump(stem: Path, parts: Mapping[str, bytes]) -> None:
+    """Write files whose names are the stem's and an ending. Raises TeselaError where that is not possible."""
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        for ending, data in parts.items():
+            stem.with_name(f"{stem.name}.{ending}").write_bytes(data)
+    except OSError as error:
+        raise TeselaError.at(None, f"{DUMP_VARIABLE}: cannot write to '{stem.parent}': {error.strerror}") from None
+
+
 def assemble_once(ptx: str, arch: str, title: str, strict: bool) -> Assembled:
     """`assemble`, or what an earlier one of the same text, in this process or another, left in the cache."""
     assembler = find_assembler()
@@ -171,21 +205,21 @@ class LaunchObserver(Protocol):
     def simulated(self, call: Call, result: RunResult) -> None: ...
 
 
-_observers: tuple[LaunchObserver, ...] = ()
+OBSERVERS: list[LaunchObserver] = []
+"""Who is told now. Launchers look whether it is empty, so it is changed in place."""
 _observers_lock = threading.Lock()
 
 
 @contextmanager
 def observed(observer: LaunchObserver) -> Iterator[None]:
     """Within it, `observer` is told of all launches of the process."""
-    global _observers
     with _observers_lock:
-        _observers = (*_observers, observer)
+        OBSERVERS.append(observer)
     try:
         yield
     finally:
         with _observers_lock:
-            _observers = tuple(other for other in _observers if other is not observer)
+            OBSERVERS[:] = [other for other in OBSERVERS if other is not observer]
 
 
 def traffic(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | None]) -> int:
@@ -219,89 +253,142 @@ class Call:
         self.flops = flops
         self.nbytes = traffic(variant.plan.args, views) if nbytes is None else nbytes
         """What a launch amounts to, for profiles."""
-        self._lock = threading.Lock()
-        self._launcher: driver.Launcher | None = None
+        self._launchers: dict[int, tuple[Any, driver.Launcher]] = {}
         plan = variant.plan
         index = {arg.name: position for position, arg in enumerate(plan.args)}
-        # In the buffer tensor maps stand first, which want to be aligned to 64 bytes, then addresses, which are written at one go.
-        order = sorted(range(len(plan.params)), key=lambda i: _BUFFER_ORDER.get(plan.params[i].kind, 2))
+        # A block: pointers to the parameters, then tensor maps, which want to be aligned to 64 bytes, then addresses, which are written at
+        # one go, then the rest.
+        order = sorted(range(len(plan.params)), key=lambda i: _BLOCK_ORDER.get(plan.params[i].kind, 2))
+        end = self._data_at = -(-8 * len(order) // MAP_ALIGNMENT) * MAP_ALIGNMENT
         offsets = [0] * len(order)
-        end = 0
         for i in order:
             offsets[i] = end
             end += driver.TENSOR_MAP_BYTES if plan.params[i].kind == "tensormap" else 8
-        self._storage = ctypes.create_string_buffer(end + 64)
-        start = -(-ctypes.addressof(self._storage) // 64) * 64
-        shift = start - ctypes.addressof(self._storage)
-        self._bytes = memoryview(self._storage).cast("B")[shift : shift + end]
-        self._pointers = (ctypes.c_void_p * max(len(order), 1))(*(start + offset for offset in offsets))
+        self._size = max(end, 8)
         self._addressed: list[int] = []
-        self._scalars: list[tuple[int, int, str]] = []
+        self.scalars: dict[int, tuple[int, str]] = {}
+        """By argument position: the offset in a block, and the type. One that the plan does not pass is not there."""
         self._maps: list[tuple[int, int, Callable[[int], TensorMap]]] = []
         self._encoded: dict[tuple[int, int], bytes] = {}
         self._constants: dict[int, int] = {}
+        self._messages_at: int | None = None  # where a launch's buffer of messages goes
+        template = bytearray(self._size)
         for i in order:
             param, offset = plan.params[i], offsets[i]
             position = index.get(param.arg, -1)
             if param.kind == "pointer":
                 self._addressed.append(position)
             elif param.kind == "scalar":
-                self._scalars.append((offset, position, plan.args[position].dtype))
+                self.scalars[position] = (offset, plan.args[position].dtype)
+            elif param.kind == "messages":
+                self._messages_at = offset
             elif param.kind == "tensormap":
                 assert param.tensormap is not None
                 self._maps.append((offset, position, _map_maker(param.tensormap, plan.args[position], views[position])))
             else:
                 value = dims[param.arg] if param.kind == "dim" else stride_of(views[position], plan.args[position], param.index)
-                struct.pack_into("<q", self._bytes, offset, value)
+                struct.pack_into("<q", template, offset, value)
                 self._constants[i] = value
+        self._template = bytes(template[self._data_at :])
+        self._offsets = offsets
+        self._pack_pointers = struct.Struct(f"<{len(offsets)}Q").pack_into
         self._pack_addresses = struct.Struct(f"<{len(self._addressed)}Q").pack_into
-        self._addresses_at = len(self._maps) * driver.TENSOR_MAP_BYTES
+        self._addresses_at = self._data_at + len(self._maps) * driver.TENSOR_MAP_BYTES
 
-    def status(self, function: Any, values: Sequence[float], stream: int) -> Any:
-        """Launch on the current context's GPU; the CUresult, which is 0 for success."""
-        with self._lock:
-            buffer = self._bytes
-            self._pack_addresses(buffer, self._addresses_at, *[values[position] for position in self._addressed])
-            for offset, position, dtype in self._scalars:
-                pack_scalar(buffer, offset, dtype, values[position])
-            for offset, position, make in self._maps:
-                address = int(values[position])
-                key = (offset, address)
-                encoded = self._encoded.get(key)
-                if encoded is None:
-                    if len(self._encoded) >= MAX_CACHED_MAPS:
-                        self._encoded.clear()
-                    encoded = self._encoded[key] = driver.encode_tensor_map(make(address))
-                buffer[offset : offset + driver.TENSOR_MAP_BYTES] = encoded
-            launcher = self._launcher
-            if launcher is None:
-                plan = self.variant.plan
-                params = ctypes.addressof(self._pointers)
-                launcher = driver.Launcher(function, self.grid, plan.threads, plan.shared_bytes, params, plan.cluster)
-                self._launcher = launcher
-            if _observers:
-                return self._observed(launcher, stream)
-            return launcher.status(stream)
+    def block(self, values: Sequence[Any]) -> Any:
+        """The parameters for `values`, but for scalars, which `put_scalars` puts in: a ctypes array that starts with pointers to them. It
+        points into itself, and must not be copied."""
+        size = self._size
+        block: Any
+        if self._maps:
+            storage = bytearray(size + MAP_ALIGNMENT)
+            start = ctypes.addressof(ctypes.c_char.from_buffer(storage))
+            block = (ctypes.c_char * size).from_buffer(storage, -start % MAP_ALIGNMENT)
+        else:
+            block = (ctypes.c_char * size)()
+        base = ctypes.addressof(block)
+        self._pack_pointers(block, 0, *[base + offset for offset in self._offsets])
+        block[self._data_at :] = self._template
+        self._pack_addresses(block, self._addresses_at, *[values[position] for position in self._addressed])
+        for offset, position, make in self._maps:
+            address = int(values[position])
+            key = (offset, address)
+            encoded = self._encoded.get(key)
+            if encoded is None:
+                if len(self._encoded) >= MAX_CACHED_MAPS:
+                    self._encoded.clear()
+                encoded = self._encoded[key] = driver.encode_tensor_map(make(address))
+            block[offset : offset + driver.TENSOR_MAP_BYTES] = encoded
+        return block
 
-    def _observed(self, launcher: driver.Launcher, stream: int) -> Any:
-        """Launch between two events for each observer."""
-        pairs = [(driver.Event(), driver.Event()) for _ in _observers]
-        for begin, _ in pairs:
+    def put_scalars(self, block: Any, values: Sequence[Any]) -> None:
+        """Write the scalars of `values` into a block."""
+        for position, (offset, dtype) in self.scalars.items():
+            pack_scalar(block, offset, dtype, values[position])
+
+    def launcher(self, function: Any) -> driver.Launcher:
+        """The launch of this call's grid for the loaded kernel of a GPU."""
+        kept = self._launchers.get(id(function))
+        if kept is not None:
+            return kept[1]
+        plan = self.variant.plan
+        made = driver.Launcher(function, self.grid, plan.threads, plan.shared_bytes, plan.cluster)
+        self._launchers[id(function)] = function, made  # the function is kept, so that no other gets its number
+        return made
+
+    def observed(self, launcher: driver.Launcher, block: Any, stream: int) -> int:
+        """Launch between two events for each observer; the CUresult."""
+        pairs = [(observer, driver.Event(), driver.Event()) for observer in tuple(OBSERVERS)]
+        for _, begin, _ in pairs:
             begin.record(stream)
-        status = launcher.status(stream)
-        for observer, (begin, end) in zip(_observers, pairs):
+        status = launcher.status(stream, block)
+        for observer, begin, end in pairs:
             end.record(stream)
             observer.launched(self, begin, end)
         return status
 
-    def on_gpu(self, function: Any, values: Sequence[float], stream: int) -> None:
-        """`status`, which raises TeselaError where the launch fails."""
-        status = self.status(function, values, stream)
-        if status != 0:
-            raise driver.launch_failure(status)
+    def bound(self, function: Any, values: Sequence[Any]) -> Callable[[int], None]:
+        """A launch of all this, but for the stream: nothing is left to do but to launch. Calling it raises TeselaError where that fails.
+        A kernel with messages is waited for, and they are delivered."""
+        block, launcher = self.block(values), self.launcher(function)
+        self.put_scalars(block, values)
 
-    def simulator_params(self, values: Sequence[float]) -> list[int | TensorMap]:
-        """The parameters in PTX order, as `tesela.simulator.launch` wants them."""
+        def launch(stream: int) -> None:
+            status = self.observed(launcher, block, stream) if OBSERVERS else launcher.status(stream, block)
+            if status != 0:
+                raise driver.launch_failure(status)
+
+        def with_messages(stream: int) -> None:
+            buffer = DeviceBuffer()
+            try:
+                struct.pack_into("<Q", block, self._messages_at, buffer.address)
+                launch(stream)
+                said = buffer.read(stream)
+            finally:
+                buffer.close()
+            deliver(self.variant.plan, said)
+
+        return launch if self._messages_at is None else with_messages
+
+    def on_gpu(self, function: Any, values: Sequence[Any], stream: int) -> None:
+        """Launch on the current context's GPU. Raises TeselaError where that fails."""
+        self.bound(function, values)(stream)
+
+    def _with_messages(self, function: Any, values: Sequence[float], stream: int) -> None:
+        with self._messages_lock:
+            buffer = DeviceBuffer()
+            try:
+                struct.pack_into("<Q", self._bytes, self._messages_at, buffer.address)
+                status = self.status(function, values, stream)
+                if status != 0:
+                    raise driver.launch_failure(status)
+                data = buffer.read(stream)
+            finally:
+                buffer.close()
+        deliver(self.variant.plan, data)
+
+    def simulator_params(self, values: Sequence[float], messages: int = 0) -> list[int | TensorMap]:
+        """The parameters in PTX order, as `tesela.simulator.launch` wants them. `messages`: the address of the buffer of messages."""
         plan = self.variant.plan
         index = {arg.name: position for position, arg in enumerate(plan.args)}
         result: list[int | TensorMap] = []
@@ -314,6 +401,8 @@ class Call:
                 bits = bytearray(8)
                 pack_scalar(bits, 0, plan.args[position].dtype, values[position])
                 result.append(int.from_bytes(bits, "little"))
+            elif param.kind == "messages":
+                result.append(messages)
             elif param.kind == "tensormap":
                 result.append(next(makers)[2](int(values[position])))
             else:
@@ -321,7 +410,7 @@ class Call:
         return result
 
 
-_BUFFER_ORDER = {"tensormap": 0, "pointer": 1}
+_BLOCK_ORDER = {"tensormap": 0, "pointer": 1}
 
 
 def stride_of(seen: ArrayView | None, arg: ArrayArg | ScalarArg, axis: int) -> int:
@@ -442,18 +531,21 @@ def simulate(call: Call, values: Sequence[float], memory: Any) -> RunResult:
     from ..simulator import launch
 
     plan = call.variant.plan
+    said = new_buffer() if plan.messages else None
     result = launch(
         call.variant.program(),
         plan.name,
         call.grid,
         (plan.threads, 1, 1),
-        call.simulator_params(values),
+        call.simulator_params(values, memory.map_array(said, "messages") if said is not None else 0),
         memory,
         shared_bytes=plan.shared_bytes,
         cluster=plan.cluster,
     )
-    for observer in _observers:
+    for observer in tuple(OBSERVERS):
         observer.simulated(call, result)
+    if said is not None:
+        deliver(plan, said)
     return result
 
 

@@ -143,9 +143,10 @@ def measure(
     rest: float = REST_SECONDS,
     launches: int | None = None,
     deadline: float | None = None,
+    turned: Callable[[], object] = lambda: None,
 ) -> Row:
     """Measure a case. `launches` in a turn: by default 10, or 40 where one is shorter than 0.1 ms. No round after the first begins past
-    `deadline` (of time.monotonic).
+    `deadline` (of time.monotonic). `turned` is called after each turn.
 
     A system that raises while it is tried out is left out and reported in `failed`; the others go on.
     """
@@ -172,6 +173,7 @@ def measure(
             timer.rest(rest)
             singles[name]()
             samples[name].append(turns[name]() / counts[name])
+            turned()
     return Row(case.name, {name: Measured(tuple(s)) for name, s in samples.items()}, case.flops, case.nbytes, failed)
 
 

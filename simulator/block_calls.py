@@ -9,7 +9,8 @@ import numpy as np
 from xdsl.dialects.builtin import MemRefType, ModuleOp, NoneAttr, StridedLayoutAttr
 from xdsl.ir import Operation, SSAValue
 
-from ..dialects import async_copy, tile
+from ..dialects import tile
+from ..dialects.array_effects import READ, accesses_inside
 from ..dialects.diagnostics import TeselaError, location_of
 from ..dialects.dim_expr import DimExpr
 from . import tile_arithmetic as ta
@@ -72,7 +73,7 @@ def check_names(kernel: tile.KernelOp, what: str, given: Iterable[str], known: I
 def written_arguments(kernel: tile.KernelOp) -> set[str]:
     """The names of the array arguments that the kernel stores to."""
     names = dict(zip(kernel.args, kernel.names))
-    return {names[op.array] for op in kernel.walk() if isinstance(op, tile.StoreOp | async_copy.StoreOp) and op.array in names}
+    return {names[array] for array, access in accesses_inside(kernel) if access != READ and array in names}
 
 
 def bind_array(kernel: tile.KernelOp, name: str, kind: MemRefType, array: np.ndarray, written: bool) -> np.ndarray:

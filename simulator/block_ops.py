@@ -244,6 +244,15 @@ def _dot(op: Operation) -> Function:
     return lambda a, b, acc: ta.dot(a, b, acc, precision)
 
 
+def _histogram(op: Operation) -> Function:
+    (bins,) = shape_of(op.results[0].type)
+    return lambda x: np.bincount(x[(x >= 0) & (x < bins)], minlength=bins).astype(np.int32)
+
+
+def _join(op: Operation) -> Function:
+    return lambda a, b: np.stack([a, b], axis=-1)
+
+
 def _transpose(op: Operation) -> Function:
     assert isinstance(op, tile.TransposeOp)
     order = op.order
@@ -286,6 +295,8 @@ MEANINGS: dict[str, Meaning] = {
     tile.CastOp.name: _cast,
     tile.ReduceOp.name: _reduce,
     tile.DotOp.name: _dot,
+    tile.HistogramOp.name: _histogram,
+    tile.JoinOp.name: _join,
     tile.TransposeOp.name: _transpose,
     tile.ReshapeOp.name: _to_shape(np.reshape),
     tile.ExpandOp.name: _to_shape(np.reshape),

@@ -43,6 +43,9 @@ from .block_calls import (
     infer_dims,
     written_arguments,
 )
+from .block_indexed import Place, atomic, atomic_at, load_at, load_indexed, store_at, store_indexed
+from .block_inline import inline_ptx
+from .block_messages import check, print_values
 from .block_ops import MEANINGS, Refused, check_dot, dot_precision
 from .channels import PAST, Buffer, Channel, Dots, Pending, Slot, Token
 from .contract import grid_shape
@@ -106,12 +109,37 @@ class Semantics:
     def store(self, array: Any, starts: Sequence[int], dims: Sequence[int], value: Any) -> None:
         store_tile(array, starts, dims, value)
 
+    def load_at(self, array: Any, place: Place, *fill: Any) -> Any:
+        return load_at(array, place, *fill)
+
+    def store_at(self, array: Any, place: Place, value: Any) -> None:
+        store_at(array, place, value)
+
+    def atomic(self, kind: tile.AtomicKind, array: Any, place: Place, value: Any, *expected: Any) -> Any:
+        return atomic_at(kind, array, place, value, *expected)
+
+    def item(self, x: Any, which: int) -> Any:
+        """One of the pairs along the last dimension."""
+        return x[..., which]
+
     def dot(self, a: Any, b: Any, acc: Any, precision: str | None) -> Any:
         return ta.dot(a, b, acc, precision)
 
     def integer(self, value: Any) -> int:
         """An index or a condition that decides what the program does."""
         return int(value)
+
+    def inline(self, function: Callable[..., Sequence[Any]], operands: Sequence[Any], dtypes: Sequence[np.dtype]) -> Sequence[Any]:
+        """The results, of these types, of a function from operand values that is not known to be anything but a function."""
+        return function(*operands)
+
+    def shown(self, value: Any) -> Any:
+        """A value as it is printed."""
+        return value
+
+    def integers(self, value: Any) -> Any:
+        """A tile of indices."""
+        return value
 
     def same(self, a: Any, b: Any) -> bool:
         return a.tobytes() == b.tobytes()
@@ -350,6 +378,10 @@ def _token(semantics: Semantics, op: Operation) -> Effect:
     return lambda frame: (token,)
 
 
+def _split(semantics: Semantics, op: Operation) -> Effect:
+    return lambda frame, source: (semantics.item(source, 0), semantics.item(source, 1))
+
+
 # --- The grid of a kernel that walks it itself ---
 
 
@@ -370,6 +402,13 @@ def _grid_extent(semantics: Semantics, op: Operation) -> Effect:
 _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     tile.LoadOp.name: _load,
     tile.StoreOp.name: _store,
+    tile.LoadIndexedOp.name: load_indexed,
+    tile.StoreIndexedOp.name: store_indexed,
+    tile.AtomicOp.name: atomic,
+    tile.SplitOp.name: _split,
+    tile.InlinePtxOp.name: inline_ptx,
+    tile.PrintOp.name: print_values,
+    tile.AssertOp.name: check,
     async_copy.ChannelOp.name: _channel,
     async_copy.PutOp.name: _put,
     async_copy.WriteOp.name: _write,

@@ -32,9 +32,12 @@ from xdsl.ir import Operation
 
 from ..dialects import tile
 from ..dialects.diagnostics import TeselaError
+from ..dialects.tile import AtomicKind
 from . import tile_arithmetic as ta
+from .block_indexed import Place, atomic_at, load_at, store_at
 from .block_ops import MEANINGS, Refused, dot_precision
 from .blocks import Semantics, load_tile, run_kernel, store_tile
+from .bounded_sums import AtomicSums
 from .tile_arithmetic import F32, F64, Value
 
 Function = Callable[..., Any]
@@ -566,7 +569,7 @@ _MONOTONE = (
     arith.MaxSIOp, arith.MinSIOp, math.SqrtOp, math.CeilOp, math.FloorOp, math.FmaOp,
 )  # fmt: skip
 _STRUCTURAL = (
-    tile.TransposeOp, tile.ReshapeOp, tile.ExpandOp, tile.BroadcastOp, tile.FullOp, tile.IotaOp, tile.ConstantOp, arith.ConstantOp,
+    tile.JoinOp, tile.TransposeOp, tile.ReshapeOp, tile.ExpandOp, tile.BroadcastOp, tile.FullOp, tile.IotaOp, tile.ConstantOp, arith.ConstantOp,
 )  # fmt: skip
 _DIVIDING = (
     arith.DivSIOp, arith.DivUIOp, arith.RemSIOp, arith.RemUIOp, arith.FloorDivSIOp, arith.CeilDivSIOp, arith.CeilDivUIOp,
@@ -594,11 +597,16 @@ _OWN: dict[str, Callable[[Operation], Function]] = {
 }
 
 
+REPLACING = (AtomicKind.EXCHANGE, AtomicKind.CAS)
+"""Atomic updates after which the last one's value stands, whichever that was."""
+
+
 class BoundedSemantics(Semantics):
     """Values with bounds. After a run, `arrays` holds the written arrays as intervals, by name."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, Interval] = {}
+        self._added: dict[int, AtomicSums] = {}  # by the identity of the array
 
     def meaning(self, op: Operation) -> Function | None:
         function = super().meaning(op)
@@ -628,8 +636,58 @@ class BoundedSemantics(Semantics):
         return interval(*(load_tile(parts(array)[i], starts, dims, shape, *(x[i] for x in fills)) for i in range(3)))
 
     def store(self, array: Bounded, starts: Sequence[int], dims: Sequence[int], value: Bounded) -> None:
+        self._added.pop(id(array), None)
         for target, part in zip(parts(array), parts(value)):
             store_tile(target, starts, dims, part)
+
+    def load_at(self, array: Bounded, place: Place, *fill: Bounded) -> Bounded:
+        if not isinstance(array, Interval) and not any(isinstance(x, Interval) for x in fill):
+            return load_at(array, place, *fill)  # type: ignore[arg-type]
+        return interval(*(load_at(parts(array)[i], place, *(parts(x)[i] for x in fill)) for i in range(3)))
+
+    def store_at(self, array: Bounded, place: Place, value: Bounded) -> None:
+        self._added.pop(id(array), None)
+        for target, part in zip(parts(array), parts(value)):
+            store_at(target, place, part)
+
+    def atomic(self, kind: AtomicKind, array: Bounded, place: Place, value: Bounded, *expected: Bounded) -> Bounded:
+        """What each element finds depends on the order of all updates of the grid; what stays behind does for sums of floats (docs/numbers.md N42), and where values
+        replace one another."""
+        assert isinstance(array, Interval), "the kernel writes it"
+        positions, inside = place
+        value_parts = parts(value)
+        sums = self._sums(array) if kind is AtomicKind.ADD and ta.is_float(array.dtype) else None
+        old = atomic_at(kind, array.value, place, value_parts[0], *(parts(x)[0] for x in expected))
+        if sums is not None:
+            bit = 0.0 if isinstance(value, Interval) else least_bit(_finite(value_parts[0][inside]))
+            sums.add(positions, value_parts[1][inside], value_parts[2][inside], bit)
+            array.low[positions], array.high[positions] = sums.bounds(positions, array.dtype)
+        elif kind in (AtomicKind.MAX, AtomicKind.MIN) or (kind not in REPLACING and not isinstance(value, Interval)):
+            for target, part in zip(array.parts[1:], value_parts[1:]):
+                atomic_at(kind, target, place, part)
+        else:
+            array.low[positions], array.high[positions] = _extremes(array.dtype)
+        return anything_like(old)
+
+    def _sums(self, array: Interval) -> AtomicSums:
+        if id(array) not in self._added:
+            self._added[id(array)] = AtomicSums(array.low, array.high, least_bit(_finite(array.value)))
+        return self._added[id(array)]
+
+    def inline(self, function: Callable[..., Sequence[Value]], operands: Sequence[Bounded], dtypes: Sequence[np.dtype]) -> Sequence[Bounded]:
+        results = function(*(parts(x)[0] for x in operands))
+        return [anything_like(result) for result in results] if any(isinstance(x, Interval) for x in operands) else results
+
+    def shown(self, value: Bounded) -> Value:
+        return parts(value)[0]
+
+    def integers(self, value: Bounded) -> Value:
+        if isinstance(value, Interval):
+            raise Undecided("what the program does here depends on a value that is known within bounds only")
+        return value
+
+    def item(self, x: Bounded, which: int) -> Bounded:
+        return interval(*(part[..., which] for part in x.parts)) if isinstance(x, Interval) else x[..., which]
 
     def dot(self, a: Bounded, b: Bounded, acc: Bounded, precision: str | None) -> Bounded:
         return _dot(a, b, acc, precision)

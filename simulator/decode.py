@@ -171,7 +171,8 @@ def find_meaning(opcode: str) -> Meaning:
 
 @dataclass(slots=True)
 class Step:
-    """One decoded step. `guard`: row of the guard predicate, -1 for none; `mask`: reads the member masks of a collective step."""
+    """One decoded step. `guard`: row of the guard predicate, -1 for none; `mask`: reads the member masks of a collective step;
+    `every_lane`: they are known to name all lanes."""
 
     instrs: list[Instr]
     meaning: Meaning
@@ -179,6 +180,7 @@ class Step:
     guard: int = -1
     negated: bool = False
     mask: Getter | None = None
+    every_lane: bool = False
 
 
 def _rows_key(rows: Sequence[int], collapse: bool) -> slice | NDArray[np.intp]:
@@ -514,7 +516,9 @@ class Code:
             if cls != "pred":
                 raise self.error(run[0], f"the guard {run[0].guard} is of class {cls}, not a predicate")
         if found.mask is not None:
-            step.mask = form.source([run[0].operands[found.mask]], "b32")
+            members = run[0].operands[found.mask]
+            step.mask = form.source([members], "b32")
+            step.every_lane = isinstance(members, Imm) and members.bits & 0xFFFFFFFF == 0xFFFFFFFF
         self.steps.append(step)
 
     def _runs(self, block: Block) -> list[list[Instr]]:

@@ -86,7 +86,7 @@ def launch(
     entry: str | None = None,
     grid: Sequence[int] = (1,),
     block: Sequence[int] = (1,),
-    params: Sequence[int | float | TensorMap] = (),
+    params: Sequence[int | float | TensorMap] | bytes = (),
     memory: Memory | None = None,
     shared_bytes: int = 0,
     cluster: Sequence[int] | None = None,
@@ -97,18 +97,20 @@ def launch(
     races: bool | None = None,
     strict_isa: bool | None = None,
     bound: int = 1,
+    max_turns: int | None = None,
 ) -> RunResult:
     """Runs a kernel to completion.
 
     `program`: PTX as data or text; `entry`: the kernel's name, which may be left out where there is only one; `grid`,
     `block`, `cluster`: one to three extents, x first; the cluster defaults to what the entry declares; `params` in
     PTX order: integers (pointers, dimensions, the bits of scalars), floats (f32 for parameters of 4 bytes, f64 for
-    8), tensor maps (128 bytes); `shared_bytes`: dynamic shared memory per block. `policy`: in which order threads run
+    8), tensor maps (128 bytes), or all of them as the bytes that they are packed into; `shared_bytes`: dynamic shared memory per block. `policy`: in which order threads run
     and asynchronous operations complete, one of `schedules.POLICIES`; `seed`: makes the schedule random, and the same
     for the same seed. ('random' without a seed takes seed 0; 'systematic' runs the kernel many times, each time on
     the memory as it was, with up to `bound` preemptions.) `races`: judge the program (`races.py`) by
     `docs/memory-order.md`, with `strict_isa` by the letter of the ISA; a kernel whose blocks may wait for each other
-    then runs in one piece. What is left out is taken from `settings`.
+    then runs in one piece. `max_turns`: a program that has not ended after so many turns of the scheduler is stopped as
+    one that never ends. What is left out is taken from `settings`.
 
     Raises TeselaError for a launch that does not fit the kernel, ProgramError for every fault and deadlock of the
     program, and with `races` JudgedError for whatever is reported."""
@@ -144,7 +146,9 @@ def launch(
 
         def run(watcher: Observer | None) -> RunResult:
             def make(blocks: range) -> Machine:
-                return Machine(code, shape, blocks, data, store, shared_bytes, completion, rng, watcher, decisions)
+                machine = Machine(code, shape, blocks, data, store, shared_bytes, completion, rng, watcher, decisions)
+                machine.max_turns = max_turns
+                return machine
 
             return _run(code, shape, size, make)
 
@@ -238,7 +242,11 @@ def _check(code: Code, entry: Entry, shape: Shape, shared_bytes: int) -> None:
         )
 
 
-def _pack_params(code: Code, entry: Entry, params: Sequence[int | float | TensorMap]) -> NDArray[np.uint8]:
+def _pack_params(code: Code, entry: Entry, params: Sequence[int | float | TensorMap] | bytes) -> NDArray[np.uint8]:
+    if isinstance(params, bytes):
+        if len(params) != code.param_bytes:
+            raise TeselaError(f"kernel {entry.name} takes {code.param_bytes} bytes of parameters, but {len(params)} are given")
+        return np.frombuffer(params, np.uint8)
     if len(params) != len(entry.params):
         raise TeselaError(f"kernel {entry.name} takes {len(entry.params)} parameters, but {len(params)} are given")
     data = np.zeros(code.param_bytes, np.uint8)

@@ -132,6 +132,7 @@ class Machine:
         self.progress = 0
         self._last_progress, self._idle = -1, 0
         self.turn = self._last_change = 0
+        self.max_turns: int | None = None
         self._spin_progress, self._spins = -1, 0
         self.position = 0
         self.counts = [0] * len(code.steps)
@@ -392,6 +393,8 @@ class Machine:
 
     def _pick(self) -> tuple[int, Selection]:
         self.turn += 1
+        if self.turn == self.max_turns:
+            raise self._endless()
         if self.mbarriers.flipped:
             self._wake()
         if self.rng is not None:
@@ -442,6 +445,8 @@ class Machine:
                     return
                 active = arrived
                 sel = active if skipped is None else self.merge([active, skipped])
+            elif step.mask is not None and not step.every_lane:
+                self._check_members(step, active)
             counts[position] += active.count
             if warp_counts is not None:
                 warp_counts[position] += len(active.lanes.warps)
@@ -484,14 +489,21 @@ class Machine:
             alive = (self.alive.reshape(-1, WARP)[lanes.warps] * bit).sum(1, dtype=np.uint64)
             warp = np.searchsorted(lanes.warps, active.threads // WARP)
             ok = (masks.astype(np.uint64) & alive[warp] & ~present[warp]) == 0
-            own = (masks.astype(np.uint64) >> (active.threads % WARP).astype(np.uint64)) & np.uint64(1)
-            if not own.all():
-                thread = int(active.threads[np.nonzero(own == 0)[0][0]])
-                raise Divergent("a thread executes this with a member mask that does not contain its own lane", 0, thread)
+            self._check_members(step, active)
         if ok.all():
             return active
         self.gathering.setdefault(position, []).append(self.select(active.threads[~ok]))
         return self.select(active.threads[ok]) if ok.any() else None
+
+    def _check_members(self, step: Step, active: Selection) -> None:
+        """Whether every thread is a member of the mask with which it executes a collective step (PTX ISA 9.0 §9.7.9.6,
+        shfl.sync: undefined otherwise)."""
+        assert step.mask is not None
+        masks = np.broadcast_to(step.mask(self, active), (1, active.count))[0].astype(np.uint64)
+        own = (masks >> (active.threads % WARP).astype(np.uint64)) & np.uint64(1) == 1
+        if not own.all():
+            thread = int(active.threads[np.nonzero(~own)[0][0]])
+            raise Divergent("a thread executes this with a member mask that does not contain its own lane", 0, thread)
 
     def exit(self, sel: Selection) -> None:
         """Threads end. Collectives and barriers that waited for them may now be complete."""
@@ -596,6 +608,14 @@ class Machine:
             who = f", block {block} thread {self.thread_id(fault.thread)}"
         diagnostic = Diagnostic("error", f"{fault.message}{where}{who}", location, fault.hint)
         return ProgramError.of(diagnostic, fault.kind, instr.opcode, instr.line)
+
+    def _endless(self) -> ProgramError:
+        position = min(self.ready)
+        instr = self.code.steps[position].instrs[0]
+        location, where = place(self.code.program, instr)
+        alive = int(self.alive.sum())
+        message = f"no end: {alive} threads are still running after {self.turn} turns{where}"
+        return ProgramError.of(Diagnostic("error", message, location), "deadlock", instr.opcode, instr.line)
 
     def _deadlock(self) -> ProgramError:
         notes: list[Diagnostic] = []

@@ -62,11 +62,16 @@ def write_program(folder: Path, scale: str = SCALE, helpers: str = HELPERS) -> N
     (folder / "helpers.py").write_text(helpers)
 
 
+def _packages() -> list[str]:
+    """Where this process finds packages: some may lie in folders that only its own path names."""
+    return [entry for entry in sys.path if entry and not Path(entry).resolve().is_relative_to(ROOT)]
+
+
 def start(folder: Path, body: str, **environment: str) -> subprocess.Popen[str]:
     """A Python process in a folder that runs `body`, which sets `result`, with the cache in the folder's `cache`."""
     settings = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TESELA_")},
-        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT / "tools" / "typecheck")]),
+        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT / "tools" / "typecheck"), *_packages()]),
         "TESELA_CACHE_DIR": str(folder / "cache"),
         "PYTHONDONTWRITEBYTECODE": "1",  # a file that is edited within its time stamp's unit must be read again
         **environment,

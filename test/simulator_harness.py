@@ -141,7 +141,7 @@ def _run_on_gpu(
             ctypes.memmove(base + 128 * k, value, len(value))
         function = driver.get_function(module, entry.name, shared)
         x, y, z = (*grid, 1, 1)[:3]
-        status = driver.Launcher(function, (x, y, z), block[0], shared, ctypes.addressof(pointers)).status(0)
+        status = driver.Launcher(function, (x, y, z), block[0], shared).status(0, pointers)
         if status != 0:
             raise driver.launch_failure(status)
         driver.synchronize()

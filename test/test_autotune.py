@@ -6,10 +6,12 @@ import contextlib
 import ctypes
 import io
 import logging
+import sys
 import types
 
 import numpy as np
 import pytest
+from fake_launcher import fake_launcher
 
 import tesela
 from tesela import TeselaError
@@ -18,6 +20,7 @@ from tesela.runtime import driver
 from tesela.runtime.autotune import Trial, Tuning, shape_class
 from tesela.runtime.cache import get_cache
 from tesela.runtime.launch import Variant
+from tesela.runtime.progress import Progress
 from tesela.tools import cache_cmd
 
 F32, N = tesela.f32, tesela.dims("N")
@@ -100,14 +103,14 @@ def test_candidates_that_are_refused_drop_out(caplog):
     tuned(np.ones(10, np.float32), device="sim")
     (tuning,) = tuned.tunings
     notes = {trial.label: trial.note for trial in tuning.trials}
-    assert notes["BLOCK=64 warps=3"] == "refused: warps must be 1, 2, 4, 8, 16 or 32, found 3 : i64"
+    assert notes["BLOCK=64 warps=3"] == "refused: warps must be 1, 2, 4, 8, 12, 16 or 32, found 3 : i64"
     assert notes["BLOCK=64 warps=4"] == "the same code as BLOCK=64"
     assert "BLOCK=64 warps=3: refused: warps must be" in caplog.text
 
 
 def test_where_all_are_refused_the_first_error_stands():
     tuned = fresh(grow, {"warps": [3, 5]})
-    assert "warps must be 1, 2, 4, 8, 16 or 32, found 3" in text(lambda: tuned(np.ones(10, np.float32), device="sim"))
+    assert "warps must be 1, 2, 4, 8, 12, 16 or 32, found 3" in text(lambda: tuned(np.ones(10, np.float32), device="sim"))
 
 
 def test_wrong_calls_are_wrong_before_anything_is_tried(tried):
@@ -130,6 +133,43 @@ def test_time_that_is_up():
     tuned(np.ones(10, np.float32), device="sim")
     (tuning,) = tuned.tunings
     assert [trial.note for trial in tuning.trials] == ["", "not tried: the time was up", "not tried: the time was up"]
+
+
+def test_compiling_ends_when_the_time_is_up(fake_gpu):
+    """The first candidate is compiled and measured whatever the budget."""
+    tuned = fresh(grow, {"BLOCK": [64, 32, 16]}, budget=0.0)
+    tuned(np.ones(100, np.float32), device="cuda")
+    (tuning,) = tuned.tunings
+    assert [trial.note for trial in tuning.trials] == ["", "not tried: the time was up", "not tried: the time was up"]
+    assert tuning.trials[0].cost == 1.0 and set(fake_gpu.launches) == {2}
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_on_a_terminal(fake_gpu, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("sys.stderr", Terminal())
+    fresh(grow, {"BLOCK": [64, 32, 16]}, budget=30)(np.ones(100, np.float32), device="cuda")
+    lines = sys.stderr.getvalue().split("\r\x1b[K")
+    assert lines[0] == lines[-1] == "", "the line is erased at the end"
+    assert any(line.startswith("tuning grow  compiled   [####################]   3/3") for line in lines)
+    assert any(line.startswith("tuning grow  measured   [") and line.endswith("best so far: BLOCK=32, 0.9000 ms") for line in lines)
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    fresh(grow, {"BLOCK": [64, 32]})(np.ones(100, np.float32), device="cuda")
+    assert sys.stderr.getvalue() == "", "a log file gets no line"
+
+
+def test_a_line_of_progress():
+    progress = Progress("tuning k", 60.0, Terminal())
+    progress.stage("compiled", 4)
+    progress.step()
+    progress.note = "x" * 200
+    line = progress.line(80)
+    assert line.startswith("tuning k  compiled   [#####···············]   1/4") and len(line) <= 79
+    assert "s of 60 s" in line
 
 
 def test_without_tuning_the_first_is_taken(monkeypatch, tried):
@@ -206,10 +246,13 @@ def test_on_a_gpu_the_close_ones_take_turns():
         def __init__(self, ptx):
             self.variant = FakeVariant(ptx)
 
+        def bound(self, function, values):
+            return lambda stream: None
+
     clock = Clock({"a": (1.0, 1.2), "b": (1.4, 1.1), "c": (1.6, 0.1), "d": (9, 9)})
     calls = [(FakeCall(label), None) for label in "abc"] + [(FakeCall("a"), None), None]
     refused = TeselaError("too large")
-    trials = tuner._timed(list("abcde"), calls, [None] * 4 + [refused], [], float("inf"), clock)
+    trials = tuner._timed(list("abcde"), calls, [None] * 4 + [refused], [], float("inf"), Progress("tuning", 1.0), clock)
     assert trials[0] == Trial("a", pytest.approx(1.2)) and trials[1] == Trial("b", pytest.approx(1.1))
     assert trials[2] == Trial("c", 1.6, note="launched once"), "too slow at first sight to be measured with care"
     assert trials[3:] == [Trial("d", note="the same code as a"), Trial("e", note="refused: too large")]
@@ -228,13 +271,8 @@ def fake_gpu(monkeypatch):
         state.memory[address] = storage
         return address
 
-    class Launcher:
-        def __init__(self, function, grid, *rest):
-            self.function, self.grid = function, grid
-
-        def status(self, stream):
-            state.launches.append(self.grid[0])
-            return 0
+    def launched(launcher, stream, params):
+        state.launches.append(launcher.fixed[1][0])
 
     def copy(to, source, nbytes):
         ctypes.memmove(to, source, nbytes)
@@ -249,7 +287,7 @@ def fake_gpu(monkeypatch):
     for name in ("copy_to_device", "copy_to_host", "copy_on_device"):
         monkeypatch.setattr(driver, name, copy)
     monkeypatch.setattr(driver, "synchronize", lambda stream=None: None)
-    monkeypatch.setattr(driver, "Launcher", Launcher)
+    monkeypatch.setattr(driver, "Launcher", fake_launcher(launched))
     monkeypatch.setattr(Variant, "function", lambda self, gpu: object())
     times = {"BLOCK=64": (1.0, 1.0), "BLOCK=32": (0.9, 0.5), "BLOCK=16": (5.0, 5.0)}
     monkeypatch.setattr(tuner, "GPU", lambda: LaunchingClock(times))

@@ -164,13 +164,21 @@ def test_checks_cover_both_targets_and_all_small_gemms():
     assert set(module.checks(quick=True)) != set(every)
 
 
+def test_warm_starts_by_part(monkeypatch):
+    """A warm start takes less than a cold one, and imports no compiler: the benchmark fails where it does."""
+    monkeypatch.setenv("TESELA_CACHE", "1")
+    times = load("warm_start").measure("sim", "add", 1)
+    assert list(times) == ["interpreter", "numpy", "import tesela", "define kernels", "first call", "ours", "cold first call"]
+    assert 0 < times["first call"] < times["ours"] and times["first call"] < times["cold first call"]
+
+
 def test_scripts_state_their_usage():
-    for name in ("tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "launch_overhead"):
+    for name in ("tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "launch_overhead", "first_call", "warm_start"):
         with pytest.raises(SystemExit) as caught:
             load(name).main(["--help"])
         assert caught.value.code == 0
 
 
 def teardown_module():
-    for name in ("rounds", "tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "launch_overhead"):
+    for name in ("rounds", "tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "launch_overhead", "first_call", "warm_start"):
         sys.modules.pop(name, None)

@@ -50,7 +50,7 @@ def test_races_and_interpreter(table, kind):
         with settings(races=True):
             row = table.run(case)
         assert row["right"], row
-        assert any("transposed" in note for note in row["notes"])
+        assert any("transposed" in note for note in row["notes"]), row["notes"]
         a, b = table.operands(case)
         arrays = {"A": a, "B": b, "C": np.zeros((60, 16), table.NUMPY[kind[2]])}
         allowed = allowed_results(parse_module(table.program(case)), arrays)

@@ -29,6 +29,8 @@ def blocks(text: str) -> dict[str, list[str]]:
     found = {}
     for paragraph in text.split("\n\n")[1:]:
         head, *rest = paragraph.splitlines()
+        if head in ("Shared memory", "Loops") or head.startswith("Layouts: "):
+            continue
         found.setdefault(head.split("  ", 1)[1], rest)
     return found
 

@@ -7,48 +7,19 @@ Each kernel below is wrong in one place. The line after that place holds a caret
 # ruff: noqa
 from __future__ import annotations
 
-import inspect
 import math
-import re
 
 import numpy as np
 import pytest
+from wrong_kernels import WrongKernels
 import tesela
 from tesela import Array, TeselaError, bf16, f16, f32, i8, i32, i64, index
 
 M, N, K = tesela.dims("M N K")
 L = tesela.dims("L")
 TABLE = np.zeros(4)
-CASES = []
-VALUES = {}
-
-MARK = re.compile(r"^\s*#[ ]*\^ (?P<text>.*)$")
-
-
-def wrong(function):
-    """Register a kernel that must not trace."""
-    CASES.append(function)
-    return function
-
-
-def values(**constants):
-    """Compile-time values for the next kernel."""
-
-    def register(function):
-        VALUES[function] = constants
-        return function
-
-    return register
-
-
-def expected(function):
-    """(line, column, message, hint) of the caret in a function's source."""
-    lines, first = inspect.getsourcelines(function)
-    found = [(number, line) for number, line in enumerate(lines) if MARK.match(line)]
-    assert len(found) == 1, f"{function.__name__}: one caret is needed"
-    number, line = found[0]
-    message, _, hint = MARK.match(line)["text"].partition(" -> ")
-    return first + number - 1, line.index("^") + 1, message, hint or None
+CASES = WrongKernels()
+wrong, values = CASES.wrong, CASES.values
 
 
 # --- Syntax that is not in the language ---
@@ -127,12 +98,6 @@ def returned_value(x: Array[f32, N]):
     if True:
         return x[0:4]
     #   ^ a kernel returns nothing -> store results to an array argument: tesela.store(C, starts, value)
-
-
-@wrong
-def printing(x: Array[f32, N]):
-    y = print(x[0])
-    #   ^ Python's print is not in the kernel language -> store values to an array, or run the kernel in the interpreter
 
 
 @wrong
@@ -406,12 +371,6 @@ def chained_tiles(x: Array[f32, N]):
 
 
 @wrong
-def run_time_assert(x: Array[f32, N]):
-    assert x[0] > 0
-    #      ^ assert checks what is known when compiling; this is known only at run time -> for dimensions, tesela.assume(K % 8 == 0) is checked at launch
-
-
-@wrong
 @values(BLOCK=24)
 def failed_assert(x: Array[f32, N], BLOCK: tesela.constexpr):
     assert BLOCK % 16 == 0, "BLOCK must be a multiple of 16"
@@ -480,12 +439,6 @@ def too_few_indices(x: Array[f32, M, N]):
 def too_few_starts(x: Array[f32, M, N]):
     y = tesela.load(x, (0,), (4, 4))
     #                  ^ the array x has 2 dimensions, found 1 start -> give the element index where the tile starts for each dimension of the array
-
-
-@wrong
-def gathered(x: Array[f32, N]):
-    y = x[tesela.arange(4)]
-    #     ^ an index must be an index or an integer, found the tile i32[4] -> gathering by a tile of indices is not in the language
 
 
 @wrong
@@ -645,17 +598,9 @@ def kernel_in_kernel(x: Array[f32, N]):
     #   ^ another is a kernel; a kernel cannot call one -> share code as a plain function
 
 
-@pytest.mark.parametrize("function", CASES, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", CASES.kernels, ids=lambda function: function.__name__)
 def test_wrong_kernel(function):
-    line, column, message, hint = expected(function)
-    kernel = tesela.kernel(function)
-    with pytest.raises(TeselaError) as caught:
-        kernel.trace(**VALUES.get(function, {}))
-    (found,) = caught.value.diagnostics
-    message = re.sub(r"\{line ([+-]) (\d+)\}", lambda m: str(line + int(m[1] + m[2])), message)
-    assert (found.message, found.hint) == (message, hint)
-    assert (found.location.file, found.location.line, found.location.column) == (__file__, line, column)
-    assert f"{line}:{column}: error:" in str(caught.value)
+    CASES.check(function)
 
 
 # --- Errors inside helpers ---

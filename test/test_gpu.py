@@ -55,7 +55,7 @@ def test_load_and_launch(gpu, kind):
     values = ctypes.create_string_buffer(struct.pack("<QI", address, 5))
     base = ctypes.addressof(values)
     pointers = (ctypes.c_void_p * 2)(base, base + 8)
-    assert driver.Launcher(function, (1, 1, 1), 32, 0, ctypes.addressof(pointers)).status(0) == 0
+    assert driver.Launcher(function, (1, 1, 1), 32, 0).status(0, pointers) == 0
     driver.synchronize()
     result = np.zeros(32, np.int32)
     driver.copy_to_host(result.ctypes.data, address, 128)

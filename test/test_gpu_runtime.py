@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import cache_programs
@@ -107,3 +108,106 @@ def test_an_operator_of_torch():
     x = torch.randn(64, 500, device="cuda")
     for function in (op, torch.compile(lambda x: op(x), backend="eager", fullgraph=True)):
         torch.testing.assert_close(function(x), torch.softmax(x, 1), rtol=1e-5, atol=1e-6)
+
+
+def torch_matrices(torch, m, n, k, seed=0):
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return (torch.randn(*shape, device="cuda", generator=generator).bfloat16() for shape in ((m, k), (n, k)))
+
+
+def test_launchers_of_torch_tensors():
+    """Later calls go through generated launchers: new memory, other shapes, views, tensors changed in place, streams, left-out outputs."""
+    torch = pytest.importorskip("torch")
+    kernel = gemm.compile(BM=128, BN=128)
+    for seed, (m, n, k) in enumerate([(256, 128, 64), (256, 128, 64), (100, 72, 96), (256, 128, 64), (128, 128, 128), (100, 72, 96)] * 2):
+        a, b = torch_matrices(torch, m, n, k, seed)
+        wanted = a.float() @ b.float().T
+        torch.testing.assert_close(kernel(a, b), wanted, rtol=1e-3, atol=1e-2)
+        c = torch.empty_like(wanted)
+        kernel(a, b, C=c)
+        torch.testing.assert_close(c, wanted, rtol=1e-3, atol=1e-2)
+    a, b = torch_matrices(torch, 128, 128, 256)
+    c = torch.empty(128, 128, device="cuda")
+    side = torch.cuda.Stream()
+    for view in (a, a[:, 64:128].contiguous(), a[:, :64], a[:, 3:67], a):
+        other = b[:, : view.shape[1]]
+        side.wait_stream(torch.cuda.current_stream())
+        c.zero_()
+        side.wait_stream(torch.cuda.current_stream())
+        kernel(view, other, c, stream=side)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.testing.assert_close(c, view.float() @ other.float().T, rtol=1e-3, atol=1e-2)
+        with torch.cuda.stream(side):
+            kernel(view, other, c.zero_())
+        side.synchronize()
+        torch.testing.assert_close(c, view.float() @ other.float().T, rtol=1e-3, atol=1e-2)
+    a.set_(a[:64].clone())
+    with pytest.raises(tesela.TeselaError, match="M = 128, but A has M = 64"):
+        kernel(a, b, c)
+    assert "a0.data_ptr()" in kernel.launcher_source
+
+
+def test_torch_has_the_guard_and_launches_take_the_same_way_on_a_gpu():
+    torch = pytest.importorskip("torch")
+    from tesela.runtime import torch_guard
+
+    x, y = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
+    guard = torch_guard.guard([x])
+    assert guard is not torch_guard.accepts_nothing
+    assert guard(y) and not guard(y.cpu()) and not guard(torch.zeros(65, device="cuda"))
+
+
+def test_threads_launch_side_by_side():
+    """Eight threads on streams of their own, each with its own arrays and scalars' blocks."""
+    torch = pytest.importorskip("torch")
+    kernel = double.compile(BLOCK=256)
+    arrays = [torch.full((1000,), float(number + 1), device="cuda") for number in range(8)]
+    torch.cuda.synchronize()
+    failed = []
+
+    def work(number):
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for _ in range(10):
+                    kernel(arrays[number])
+        except Exception as error:  # noqa: BLE001 - a thread's error is the test's
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    assert not failed
+    for number, array in enumerate(arrays):
+        assert array.eq((number + 1) * 1024.0).all(), number
+
+
+def test_a_captured_graph():
+    torch = pytest.importorskip("torch")
+    kernel = double.compile(BLOCK=256)
+    x = torch.ones(1000, device="cuda")
+    kernel(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel(x)
+        kernel(x)
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert x.eq(2.0**7).all()
+
+
+def test_another_context_is_current():
+    """A launch without a context, in a thread that has none, takes the long way once and is right."""
+    torch = pytest.importorskip("torch")
+    kernel = double.compile(BLOCK=256)
+    x = torch.ones(1000, device="cuda")
+    kernel(x)
+    torch.cuda.synchronize()
+    thread = threading.Thread(target=lambda: (driver.check(driver.api().cuCtxSetCurrent(0), "leaving the context"), kernel(x, stream=0)))
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    assert x.eq(4.0).all()

@@ -10,6 +10,7 @@ import types
 import ml_dtypes
 import numpy as np
 import pytest
+from fake_launcher import fake_launcher
 
 from tesela.dialects.diagnostics import Diagnostic, TeselaError
 from tesela.dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, ScalarArg, TensorMap, TensorMapSpec
@@ -284,13 +285,9 @@ def fake_gpu(monkeypatch):
         gpu.memory[address] = storage
         return address
 
-    class Launcher:
-        def __init__(self, function, grid, threads, shared_bytes, params, cluster):
-            self.function, self.params, self.fixed = function, params, (grid, threads, shared_bytes)
-
-        def status(self, stream):
-            gpu.launches.append((*self.fixed, stream, self.function(self.params)))
-            return 0
+    def launched(launcher, stream, params):
+        function, grid, threads, shared_bytes, _ = launcher.fixed
+        gpu.launches.append((grid, threads, shared_bytes, stream, function(params)))
 
     def encode(tensor_map):
         gpu.encoded.append(tensor_map)
@@ -301,7 +298,7 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(driver, "copy_to_device", lambda to, source, n: ctypes.memmove(to, source, n) and None)
     monkeypatch.setattr(driver, "copy_to_host", lambda to, source, n: ctypes.memmove(to, source, n) and None)
     monkeypatch.setattr(driver, "synchronize", lambda stream=None: None)
-    monkeypatch.setattr(driver, "Launcher", Launcher)
+    monkeypatch.setattr(driver, "Launcher", fake_launcher(launched))
     monkeypatch.setattr(driver, "encode_tensor_map", encode)
     return gpu
 

@@ -134,6 +134,32 @@ def test_row_reductions(n):
     close(total, exact(finite).sum(1), f32, 200)
 
 
+@pytest.mark.parametrize("rows_of_a_block", [2, 4])
+def test_several_rows_of_a_block(rows_of_a_block):
+    x = random(5, 150)
+    weight, bias = random(150, seed=1), random(150, seed=2)
+    y, total, sums = np.zeros_like(x), np.zeros_like(x), np.zeros(5, np.float32)
+    sizes = {"T": f32, "BLOCK": 64, "ROWS": rows_of_a_block}
+    run(rows.softmax, {"x": x, "y": y}, **sizes)
+    close(y, softmax_by_numpy(x), f32, 4)
+    run(rows.layer_norm, {"x": x, "weight": weight, "bias": bias, "y": y}, **sizes)
+    close(y, normalised(x) * weight + bias, f32, 16)
+    run(rows.rms_norm, {"x": x, "residual": x, "weight": weight, "y": y, "total": total}, **sizes)
+    close(y, 2 * exact(x) / np.sqrt((4 * exact(x) ** 2).mean(1, keepdims=True) + 1e-6) * weight, f32, 8)
+    run(rows.row_sum, {"x": x, "y": sums}, **sizes)
+    close(sums, exact(x).sum(1), f32, 200)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (1, 1), (40, 33), (17, 64)])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_column_sum(shape, parts):
+    x = random(*shape, T=bf16)
+    y, total = np.full((parts, shape[1]), np.nan, np.float32), np.full((1, shape[1]), np.nan, np.float32)
+    run(rows.column_sum, {"x": x, "y": y}, T=bf16, BM=8, BN=32)
+    run(rows.column_sum, {"x": y, "y": total}, T=f32, BM=8, BN=32)
+    close(total[0], exact(x).sum(0), f32, 200)
+
+
 @pytest.mark.parametrize("shape", list(itertools.product((1, 33), (16, 20), (0, 8, 50))))
 @pytest.mark.parametrize("activation", ["identity", "gelu"])
 def test_linear(shape, activation):
@@ -185,6 +211,13 @@ def normalised(x):
     return centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
 
 
+def sums_of_columns(x, device):
+    parts, total = np.zeros((2, x.shape[1]), np.float32), np.zeros((1, x.shape[1]), np.float32)
+    rows.column_sum(x, parts, device=device)
+    rows.column_sum(parts, total, device=device)
+    return total
+
+
 def compiled_cases():
     """(name, call on a device, exact result, type of the result, error in units of its spacing at 1)."""
     x, wide = random(3, 150), random(3, 1500, T=bf16)
@@ -205,6 +238,7 @@ def compiled_cases():
     yield "layer_norm", lambda d: rows.layer_norm(x, weight, bias, device=d), normalised(x) * weight + bias, f32, 64
     yield "rms_norm", lambda d: rows.rms_norm(x, x, weight, device=d)[0], rms, f32, 16
     yield "row_sum", lambda d: rows.row_sum(x, device=d), exact(x).sum(1), f32, 200
+    yield "column_sum", lambda d: sums_of_columns(x, d), exact(x).sum(0)[None], f32, 200
     yield "row_argmax", lambda d: rows.row_argmax(wide, device=d), wide.argmax(1), f32, 0
     product = exact(a) @ exact(w).T + exact(c)
     yield "linear", lambda d: matrices.linear(a, w, c, device=d), product, bf16, 2

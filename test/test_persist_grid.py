@@ -152,3 +152,66 @@ def test_a_grid_of_too_many_points():
     a, b, c = np.zeros(65536, np.int32), np.zeros(32768, np.int32), np.zeros(1, np.int32)
     with pytest.raises(TeselaError, match="the grid has 2147483648 points, but this variant takes at most 2147483647"):
         compile(text, "sm_90a")(a, b, c, device="sim")
+
+
+UNEVEN = """tile.kernel @uneven(%seen: memref<?x?xi32, strided<[?, 1]>> [X, Y], %x: memref<?x?xi32, strided<[?, 1]>> [Y, N], %order: memref<?xi32> [T], %next: memref<?xi32> [U])
+    dims(%N = N) grid(%i = X, %j = Y) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %zero = arith.constant 0 : i32
+  %one = arith.constant 1 : i32
+  %more = arith.addi %i, %c1 : index
+  %end = arith.minsi %N, %more : index
+  %sum = scf.for %k = %c0 to %end step %c1 iter_args(%s = %zero) -> (i32) {
+    %v = tile.load %x[%j, %k] : memref<?x?xi32, strided<[?, 1]>> -> i32
+    %u = arith.addi %s, %v : i32
+    scf.yield %u : i32
+  }
+  %old = tile.load %seen[%i, %j] : memref<?x?xi32, strided<[?, 1]>> -> i32
+  %new = arith.addi %old, %one : i32
+  tile.store %new, %seen[%i, %j] : i32, memref<?x?xi32, strided<[?, 1]>>
+  %place = tile.load %next[%c0] : memref<?xi32> -> i32
+  %at = arith.index_cast %place : i32 to index
+  %row = arith.index_cast %i : index to i32
+  tile.store %row, %order[%at] : i32, memref<?xi32>
+  %following = arith.addi %place, %one : i32
+  tile.store %following, %next[%c0] : i32, memref<?xi32>
+}"""
+"""Row i does min(N, i + 1) trips. %order lists the rows in the order in which one block takes the points."""
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (8, 3), (9, 5), (17, 1), (3, 40), (0, 4), (4, 0)], ids=str)
+def test_uneven_points_once_and_the_heaviest_first(shape):
+    module = persistent(UNEVEN, 8)
+    points = shape[0] * shape[1]
+    for blocks in (1, 2, 5, 1000):
+        seen, order = np.zeros(shape, np.int32), np.zeros(points + 1, np.int32)
+        run_kernel(module, {"seen": seen, "x": np.ones((shape[1], 4), np.int32), "order": order, "next": np.zeros(1, np.int32)}, blocks=blocks)
+        assert (seen == 1).all()
+        if blocks == 1:
+            assert (np.diff(order[:points]) <= 0).all()
+
+
+def test_blocks_get_equal_shares_of_uneven_points():
+    """32 rows of 5 columns, dealt out to 4 blocks: forth and back, so that none has the heaviest of each round. (Block after block is run.)"""
+    order = np.full(161, -1, np.int32)
+    arrays = {"seen": np.zeros((32, 5), np.int32), "x": np.ones((5, 64), np.int32), "order": order, "next": np.zeros(1, np.int32)}
+    run_kernel(persistent(UNEVEN, 8), arrays, blocks=4)
+    work = order[:160].reshape(4, 40).sum(axis=1)
+    assert work.sum() == 5 * sum(range(32)) and work.max() - work.min() <= 4
+
+
+def test_what_differs_along_an_axis():
+    from tesela.passes.grid_work import FALLING, LEVEL, RISING, heavier_axis, slope
+
+    def axes(text: str) -> list[int | None]:
+        (kernel,) = parse_module(text).body.block.ops
+        return [slope(kernel, axis) for axis in range(2)]
+
+    assert axes(UNEVEN) == [RISING, LEVEL]
+    (kernel,) = parse_module(UNEVEN).body.block.ops
+    assert heavier_axis(kernel) == (0, RISING)
+    assert axes(UNEVEN.replace("arith.addi %i, %c1", "arith.subi %c1, %i")) == [FALLING, LEVEL]
+    assert axes(UNEVEN.replace("arith.addi %i, %c1", "arith.addi %i, %j")) == [RISING, RISING]
+    assert axes(UNEVEN.replace("arith.addi %i, %c1", "arith.remsi %i, %N")) == [None, LEVEL]
+    assert axes(UNEVEN.replace("%c0 to %end", "%i to %end")) == [None, LEVEL]

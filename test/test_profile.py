@@ -10,6 +10,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from fake_launcher import fake_launcher
 
 import tesela
 from tesela import TeselaError
@@ -64,7 +65,7 @@ def test_profiles_nest_and_see_all_threads():
             thread.start()
             thread.join()
     assert (len(outer.launches), len(inner.launches)) == (2, 1)
-    assert launch._observers == ()
+    assert launch.OBSERVERS == []
 
 
 @pytest.mark.parametrize(
@@ -98,16 +99,11 @@ def gpu(monkeypatch):
         def close(self):
             state.closed += 1
 
-    class Launcher:
-        def __init__(self, *fixed):
-            pass
-
-        def status(self, stream):
-            state.now += 2.0
-            return 0
+    def launched(launcher, stream, params):
+        state.now += 2.0
 
     monkeypatch.setattr(driver, "Event", Event)
-    monkeypatch.setattr(driver, "Launcher", Launcher)
+    monkeypatch.setattr(driver, "Launcher", fake_launcher(launched))
     monkeypatch.setattr(driver, "current_device", lambda: driver.Device(3, "GPU", (9, 0), None))
     monkeypatch.setattr(driver, "device", lambda ordinal: driver.Device(ordinal, "GPU", (9, 0), None))
     monkeypatch.setattr(driver, "activated", lambda gpu: contextlib.nullcontext())

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 import types
+from collections import Counter, namedtuple
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from fake_launcher import fake_launcher, read_params
 
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.launch_plan import ArrayArg, LaunchPlan, Param, ScalarArg
-from tesela.runtime import arrays, driver
+from tesela.runtime import arrays, driver, shortcuts
 from tesela.runtime.arrays import view
 from tesela.runtime.contract import Contract
 from tesela.runtime.kernel import Kernel
@@ -28,14 +32,18 @@ PLAN = LaunchPlan(
 )
 
 
+Device = namedtuple("Device", ("type", "index"))
+
+
 class Tensor:
     """As much of a torch tensor as the runtime looks at."""
 
     layout = "strided"
+    negative = False
 
     def __init__(self, shape, address, dtype="float32", device="cuda", index=0, strides=None):
         self.shape, self._address, self.dtype = tuple(shape), address, dtype
-        self.device = types.SimpleNamespace(type=device, index=index)
+        self.device = Device(device, index)
         self._strides = strides or arrays.dense_strides(self.shape)
 
     def stride(self):
@@ -49,6 +57,9 @@ class Tensor:
 
     def element_size(self):
         return 4
+
+    def is_neg(self):
+        return self.negative
 
 
 @pytest.fixture
@@ -66,6 +77,7 @@ def torch(monkeypatch):
         return Tensor(shape, module.next, dtype, device.type, device.index)
 
     module.empty = empty
+    module.empty_strided = lambda shape, strides, dtype, device: empty(shape, dtype, device)
     module.cuda = types.SimpleNamespace(current_stream=lambda index: types.SimpleNamespace(cuda_stream=module.stream))
     module._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: module.stream)
     monkeypatch.setitem(sys.modules, "torch", module)
@@ -74,28 +86,28 @@ def torch(monkeypatch):
     arrays.torch_dtypes.cache_clear()
 
 
-@pytest.fixture
-def kernel(monkeypatch):
-    """A kernel over a driver that records launches: (x, y, n, N, stream). `long_ways` counts the calls that were checked in full."""
-    import ctypes
-
-    state = types.SimpleNamespace(launches=[], status=0, long_ways=0)
-
-    class Launcher:
-        def __init__(self, function, grid, threads, shared_bytes, params, cluster):
-            self.pointers = (ctypes.c_void_p * 4).from_address(params)
-
-        def status(self, stream):
-            read = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int32, ctypes.c_int64]
-            state.launches.append((*[kind.from_address(at).value for kind, at in zip(read, self.pointers)], stream))
-            status, state.status = state.status, 0
-            return status
-
-    monkeypatch.setattr(driver, "Launcher", Launcher)
+def fake(monkeypatch, launched):
+    """A driver whose launches come to `launched`."""
+    function = object()
+    monkeypatch.setattr(driver, "Launcher", fake_launcher(launched))
     monkeypatch.setattr(driver, "device", lambda ordinal: driver.Device(ordinal, "GPU", (8, 0), None))
     monkeypatch.setattr(driver, "activated", lambda gpu: contextlib.nullcontext())
     monkeypatch.setattr(driver, "launch_failure", lambda status: TeselaError(f"launch failed with {status}"))
-    monkeypatch.setattr(Variant, "function", lambda self, gpu: object())
+    monkeypatch.setattr(Variant, "function", lambda self, gpu: function)
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """A kernel over a driver that records launches: (x, y, n, N, stream). `long_ways` counts the calls that were checked in full."""
+    state = types.SimpleNamespace(launches=[], status=0, long_ways=0)
+
+    def launched(launcher, stream, params):
+        kinds = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int32, ctypes.c_int64]
+        state.launches.append((*read_params(params, kinds), stream))
+        status, state.status = state.status, 0
+        return status
+
+    fake(monkeypatch, launched)
     made = Kernel(Contract.of_plan(PLAN), lambda facts, target: Variant(facts, PLAN, ""))
     bind = made.contract.bind
 
@@ -155,10 +167,106 @@ def test_another_element_type_is_still_rejected(torch, kernel):
 
 
 def test_overlap_is_looked_at_every_time(torch, kernel):
+    """Calls whose arrays overlap take another variant than those whose do not; each the long way once."""
     scale, state = kernel
-    for address, long_ways in ((8192, 1), (4096 + 256, 1), (4096 + 240, 2), (4096 - 256, 2), (4096 - 240, 3), (4096, 4)):
+    cases = ((8192, 1), (4096 + 256, 1), (4096 + 240, 2), (4096 - 256, 2), (4096 - 240, 2), (4096, 2), (4096 + 256, 2), (4096, 2))
+    for address, long_ways in cases:
         scale(Tensor((64,), 4096), Tensor((64,), address), 3)
         assert state.long_ways == long_ways, address
+        assert state.launches[-1][:2] == (4096, address)
+        assert scale.last.facts.noalias == (() if abs(address - 4096) < 256 else ("x", "y"))
+
+
+def test_metadata_that_changes_in_place(torch, kernel):
+    """A tensor that was launched on may have another shape, element type or memory the next time."""
+    scale, state = kernel
+    x, y = Tensor((64,), 4096), Tensor((64,), 8192)
+    scale(x, y, 3)
+    x._address = 4096 + 1024
+    scale(x, y, 3)
+    assert state.launches[-1][:2] == (5120, 8192) and state.long_ways == 1
+    x.shape = y.shape = (32,)
+    scale(x, y, 3)
+    assert state.launches[-1] == (5120, 8192, 3, 32, 5) and state.long_ways == 2
+    x.negative = True
+    with pytest.raises(TeselaError, match="x is a torch tensor whose elements are to be negated when they are read"):
+        scale(x, y, 3)
+    x.negative, x.dtype = False, "float16"
+    with pytest.raises(TeselaError, match="x has element type f16"):
+        scale(x, y, 3)
+
+
+def test_more_blocks_than_are_kept(torch, kernel, monkeypatch):
+    scale, state = kernel
+    monkeypatch.setattr(shortcuts, "MAX_BLOCKS", 4)
+    for number in range(20):
+        scale(Tensor((64,), 4096), Tensor((64,), 8192 + 256 * (number % 7)), number)
+        assert state.launches[-1][:3] == (4096, 8192 + 256 * (number % 7), number)
+    assert state.long_ways == 1
+
+
+def test_threads_launch_side_by_side(torch, kernel):
+    """Each launch sees its own parameters, although all share the blocks."""
+    scale, state = kernel
+    x, y = Tensor((64,), 4096), Tensor((64,), 8192)
+    scale(x, y, -1)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: [scale(x, Tensor((64,), 8192 + 256 * number), number) for _ in range(200)], range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert state.long_ways == 1
+    wanted = Counter((4096, 8192 + 256 * number, number, 64, 5) for number in range(8) for _ in range(200))
+    assert Counter(state.launches[1:]) == wanted
+
+
+@pytest.mark.parametrize("value", [True, 3.0, None, 2**31, -(2**31) - 1, "3", 1j])
+def test_scalars_that_the_contract_refuses(torch, kernel, value):
+    scale, state = kernel
+    x, y = Tensor((64,), 4096), Tensor((64,), 8192)
+    scale(x, y, 3)
+    if value is True:
+        scale(x, y, value)
+        assert state.launches[-1][2] == 1
+        return
+    with pytest.raises(TeselaError, match="n"):
+        scale(x, y, value)
+    assert len(state.launches) == 1
+
+
+FLOATS = LaunchPlan(
+    "floats",
+    "sm_80",
+    (ArrayArg("x", "f32", ("N",), (None,), "rw"), *(ScalarArg(name, name) for name in ("f64", "f32", "bf16", "i64"))),
+    ("N",),
+    ("N",),
+    (Param("pointer", "x", "x"), *(Param("scalar", name, name) for name in ("f64", "f32", "bf16", "i64"))),
+    32,
+    0,
+)
+
+
+def test_scalars_are_packed_as_the_long_way_does(torch, monkeypatch):
+    """To the bit: what is too large for f32 becomes infinity, and zeros keep their sign."""
+    seen = []
+
+    def launched(launcher, stream, params):
+        seen.append(read_params(params, [ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint16, ctypes.c_uint64]))
+
+    fake(monkeypatch, launched)
+    kernel = Kernel(Contract.of_plan(FLOATS), lambda facts, target: Variant(facts, FLOATS, ""))
+    x = Tensor((64,), 4096)
+    numbers = [0.0, -0.0, 1 / 3, 3.4028235677973366e38, 3.5e38, -1e300, float("inf"), float("nan"), 1e-46, 7, True, 2**53 + 1]
+    for number in numbers:
+        kernel(x, number, number, number, int(number) if abs(number) < 2**63 else 0)
+    fast, seen[:] = list(seen), []
+    assert "pack_f32(block" in kernel.launcher_source
+    for number in numbers:
+        slow = Kernel(Contract.of_plan(FLOATS), lambda facts, target: Variant(facts, FLOATS, ""))
+        slow(x, number, number, number, int(number) if abs(number) < 2**63 else 0)
+    assert fast == seen and len(set(map(tuple, seen))) == len(numbers)
 
 
 def test_scalars_are_checked_every_time(torch, kernel):
@@ -169,7 +277,9 @@ def test_scalars_are_checked_every_time(torch, kernel):
         scale(x, y, 2**31)
     with pytest.raises(TeselaError, match="n is a str, but a number is required"):
         scale(x, y, "3")
-    assert state.long_ways == 1 and len(state.launches) == 1
+    with pytest.raises(TeselaError, match="argument 'n' is missing"):
+        scale(x, y)
+    assert len(state.launches) == 1
 
 
 def test_outputs_that_are_left_out_are_new_each_time(torch, kernel):
@@ -181,14 +291,22 @@ def test_outputs_that_are_left_out_are_new_each_time(torch, kernel):
     assert [launch[1] for launch in state.launches] == [tensor.data_ptr() for tensor in made]
 
 
-def test_calls_with_words_go_the_long_way(torch, kernel):
+def test_calls_with_names_and_streams(torch, kernel):
     scale, state = kernel
     x, y = Tensor((64,), 4096), Tensor((64,), 8192)
     for _ in range(2):
-        scale(x, y=y, n=3)
-        scale(x, y, 3, stream=7)
-    assert state.long_ways == 4
-    assert [launch[-1] for launch in state.launches] == [5, 7, 5, 7]
+        scale(x, n=3, y=y)
+        scale(x, y, 4, stream=7)
+        scale(x, y, 5, stream=types.SimpleNamespace(cuda_stream=8))
+    assert state.long_ways == 1
+    assert [launch[2:] for launch in state.launches] == [(3, 64, 5), (4, 64, 7), (5, 64, 8)] * 2
+    for wrong, message in (({"y": y, "m": 3}, "no argument 'm'"), ({"x": x, "n": 3}, "given twice"), ({"y": y}, "'n' is missing")):
+        with pytest.raises(TeselaError, match=message):
+            scale(x, **wrong)
+    with pytest.raises(TeselaError, match="stream is a str"):
+        scale(x, y, 3, stream="seven")
+    with pytest.raises(TeselaError, match="4 arguments were given"):
+        scale(x, y, 3, 4)
 
 
 def test_a_context_that_is_not_current_is_made_so(torch, kernel):

@@ -14,8 +14,10 @@ from tesela.dialects.parsing import parse_module, print_module
 from tesela.dialects.verify import verify_module
 from tesela.lowering.pipeline import STAGES
 from tesela.runtime.arrays import view
+from tesela.runtime.assemble import find_ptxas
 from tesela.runtime.compile import Source, compile
 from tesela.runtime.contract import overlapping
+from tesela.runtime.disassemble import find_nvdisasm
 from tesela.runtime.specialize import Facts, contract_of, facts_of, kernels_of, specialize, usual_facts
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -219,6 +221,12 @@ def test_dumps_of_every_level(tmp_path, monkeypatch):
     text = (tmp_path / "dump" / f"add.sm_80.1.{levels[-1]}").read_text()
     assert print_module(parse_module(text)) == text
     assert (tmp_path / "dump" / "add.sm_80.1.facts.txt").read_text() == "nothing assumed\n"
+    if find_ptxas():
+        variant = kernel.variant()
+        cubin = variant.assembled().cubin
+        assert (tmp_path / "dump" / "add.sm_80.0.sm_80.cubin").read_bytes() == cubin
+        assert "registers" in (tmp_path / "dump" / "add.sm_80.0.sm_80.log").read_text()
+        assert (tmp_path / "dump" / "add.sm_80.0.sm_80.sass").exists() == (find_nvdisasm() is not None)
     monkeypatch.setenv("TESELA_DUMP", "/proc/no/such")
     with pytest.raises(TeselaError, match="TESELA_DUMP: cannot write to '/proc/no/such'"):
         compile(EXAMPLES / "add.mlir", "sm_80").variant()

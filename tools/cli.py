@@ -24,9 +24,13 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "compile": Command("tesela.tools.compile_cmd", "compile a program to one of its levels, PTX or a cubin"),
+    "explain": Command("tesela.tools.explain_cmd", "say what the compiler chose for a program, at what cost, and what came second"),
     "run": Command("tesela.tools.run_cmd", "run a program on arrays from .npy files, on a GPU or in the simulator"),
     "check": Command("tesela.tools.check_cmd", "run a program at every level of the compiler and compare"),
     "fuzz": Command("tesela.tools.fuzz_cmd", "run random programs through the compiler and compare with the interpreter"),
+    "mutate": Command("tesela.tools.mutate_cmd", "plant faults in a compiled kernel and count how many the simulator catches"),
+    "reduce": Command("tesela.tools.reduce_cmd", "shrink a failing module of IR or PTX while a command finds it interesting"),
+    "layout": Command("tesela.tools.layout_cmd", "draw a layout: threads over elements, banks over addresses"),
     "cache": Command("tesela.tools.cache_cmd", "list, show or clear what the disk cache holds"),
     "passes": Command("tesela.tools.passes_cmd", "list the passes, or say what one does"),
 }

@@ -38,13 +38,14 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from ...dialects import async_copy, ptx, tile
 from ...dialects.async_roles import role_of
 from ...dialects.launch_plan import Requirement, TensorMapSpec
-from ...dialects.layout import SharedLayout, TVLayout
+from ...dialects.layout import Mode, SharedLayout, TVLayout
 from ...dialects.layout_attrs import ConvertOp, SharedLayoutAttr
 from ...dialects.ptx import reg
 from ...passes import async_waits, dot_rules
 from ...passes.access import extent_divisor, memory_bytes
 from ...passes.alloc_shared import slot_bytes
 from .context import Context, lowers
+from .elements import pick_values
 from .memory import distances, fill_registers, load_registers, plan_access
 from .shared_access import plan_read, plan_shared, write_tile
 
@@ -327,16 +328,9 @@ def coordinate(ctx: Context, index: SSAValue) -> SSAValue:
     return ctx.narrow(value)
 
 
-def _copy_layout(ctx: Context, channel: Channel, vector: int) -> TVLayout:
-    """How the block's threads share a copy into the channel: along the contiguous dimension first, `vector` elements each."""
-    inner = next((d for d, digits in enumerate(channel.layout.normalized().modes) if digits and digits[0][1] == 1), len(channel.shape) - 1)
-    order = (inner, *(d for d in reversed(range(len(channel.shape))) if d != inner))
-    return TVLayout.blocked(channel.shape, ctx.threads, order, vector)
-
-
 def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, width: int) -> None:
     vector = width // channel.size
-    layout = _copy_layout(ctx, channel, vector)
+    layout = dot_rules.copy_layout(channel.layout, channel.shape, ctx.threads, vector, dot_rules.contiguous_dim(op))
     indices, of = tuple(op.indices), op.tile_dims()
     source = plan_access(ctx, op.array, indices, of, layout, channel.shape, vector)
     target = plan_shared(ctx, address, channel.layout, channel.size, layout, vector, channel.shape)
@@ -379,11 +373,44 @@ def _maybe_one(ctx: Context, registers: SSAValue | None, index: int) -> SSAValue
 
 def _put_ld(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue) -> None:
     kind, size = op.array.type.element_type, channel.size
-    layout = _copy_layout(ctx, channel, max(1, 4 // size))  # so that shared memory is written by words
+    words = max(1, 4 // size)  # so that shared memory is written by words
+    inner, rows = dot_rules.contiguous_of(channel.layout, len(channel.shape) - 1), dot_rules.contiguous_dim(op)
+    if rows is not None and rows != inner and words > 1:
+        _put_transposed(ctx, op, channel, address, inner, rows)
+        return
+    layout = dot_rules.copy_layout(channel.layout, channel.shape, ctx.threads, words, rows)
     n = layout.num_values
     access = plan_access(ctx, op.array, tuple(op.indices), op.tile_dims(), layout, channel.shape, 1)
     value = load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, None))
     write_tile(ctx, address, channel.layout, layout, channel.shape, value, ctx.first_holder(layout), size)
+
+
+def _put_transposed(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, inner: int, rows: int) -> None:
+    """A tile contiguous along `rows` in the array, along `inner` in the buffer. Each thread takes square blocks of as many elements a side as fill a word:
+    neighbouring threads load neighbouring words of the array, if its alignment is known, and what a thread stores are words, too."""
+    kind, size, shape = op.array.type.element_type, channel.size, channel.shape
+    side = 4 // size
+    order = (rows, *(d for d in reversed(range(len(shape))) if d != rows))
+    blocks = tuple(-(-extent // side) if d in (inner, rows) else extent for d, extent in enumerate(shape))
+    over = TVLayout.blocked(blocks, ctx.threads, order, 1)
+
+    def scaled(mode: Mode) -> Mode:
+        return Mode(mode.extent, tuple(step * side if d in (inner, rows) else step for d, step in enumerate(mode.stride)))
+
+    def along(dim: int) -> Mode:
+        return Mode(side, tuple(int(d == dim) for d in range(len(shape))))
+
+    thread, more = tuple(map(scaled, over.thread)), tuple(map(scaled, over.value))
+    loaded, stored = TVLayout(thread, (along(rows), along(inner), *more)), TVLayout(thread, (along(inner), along(rows), *more))
+    n = loaded.num_values
+    align, of = ctx.stride_align(op.array), op.tile_dims()
+    whole = all(known % side == 0 for known in (ctx.divisor(op.indices[of[rows]]), extent_divisor(ctx.kernel, op.array, of[rows]), shape[rows]))
+    vector = side if whole and dot_rules.known_align(op, align) % 4 == 0 else 1
+    access = plan_access(ctx, op.array, tuple(op.indices), of, loaded, shape, vector)
+    value = load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, None))
+    order_of = {loaded.value_coords(v): v for v in range(n)}
+    turned = pick_values(ctx, value, kind, n, [order_of[stored.value_coords(v)] for v in range(n)])
+    write_tile(ctx, address, channel.layout, stored, shape, turned, ctx.first_holder(stored), size)
 
 
 @lowers(async_copy.WriteOp)

@@ -34,6 +34,8 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from ...dialects import async_copy, ptx, tile
+from ...dialects.array_effects import conflict
+from ...dialects.device_messages import MessageSite
 from ...dialects.diagnostics import TeselaError
 from ...dialects.dim_expr import DimExpr
 from ...dialects.launch_plan import Param, Requirement, TensorMapSpec
@@ -128,10 +130,12 @@ class Context:
         self.prologue: list[Operation] = []
         self.constants = self.prologue  # the kernel's, whatever role they are for
         self.state: dict[SSAValue, Any] = {}
+        self.bounded: dict[SSAValue, Any] = {}  # conditions that are comparisons of places: bounds.Bounded
         self.facts = Divisibility()
         self.params: dict[str, Param] = {}
         self.requirements: dict[Requirement, None] = {}
         self.notes: dict[str, None] = {}
+        self.messages: dict[MessageSite, int] = {}  # what the program may print or assert, numbered
         self.min_blocks: int | None = None  # how many blocks a multiprocessor should hold at least; None: as the assembler likes
         self.scratch_base = 0
         self.scratch_bytes = 0
@@ -144,7 +148,7 @@ class Context:
         self._at_prologue = False
         self._scopes: list[dict[Any, SSAValue]] = [{}, {}]  # of the prologue, of the blocks round the insertion point
         self._arguments: dict[SSAValue, int] = {value: i for i, value in enumerate(kernel.args)}
-        self.unsynchronised: dict[SSAValue, str] = {}  # array -> 'r', 'w' or 'rw' since the last barrier
+        self.unsynchronised: dict[SSAValue, str] = {}  # array -> accesses ('r', 'w', 'a' for atomic) since the last barrier
         self.flagged = flagged_tokens(kernel)  # tokens that a predicate says of whether they are those of an operation
         self.waits = wait_depths(kernel)  # await or release -> groups of dots that may be under way after it
         self.barrier_block: Block | None = None  # where the last barrier of all threads stands
@@ -455,13 +459,13 @@ class Context:
         return self.once("warpgroup", lambda: self.shr(self.warp(), 2))
 
     def thread_digit(self, weight: int, extent: int) -> SSAValue:
-        """(tid / weight) % extent, both powers of two, b32."""
+        """(tid / weight) % extent, b32: both powers of two, but for the extent of the last digit, which needs no remainder."""
 
         def make() -> SSAValue:
             digit = self.shr(self.tid(), weight.bit_length() - 1)
             return digit if weight * extent >= self.threads else self.and_(digit, extent - 1)
 
-        if weight & (weight - 1) or extent & (extent - 1):
+        if weight & (weight - 1) or (extent & (extent - 1) and weight * extent < self.threads):
             raise self.error(None, f"a thread mode of extent {extent} at {weight} is no power of two")
         return self.once(("digit", weight, extent), make)
 
@@ -533,16 +537,17 @@ class Context:
         self.barrier_block = self.block
 
     def order_access(self, array: SSAValue, access: str) -> None:
-        """Called before an access ('r' or 'w') of a role's threads to an array: a barrier where an earlier access of another thread to what may be
-        the same memory must come first. Two accesses conflict if one writes; two arrays may be the same memory unless stated `noalias`."""
+        """Called before an access ('r', 'w', 'a') of a role's threads to an array: a barrier where an earlier access of another thread to what may be
+        the same memory must come first. `conflict` says which accesses do not commute; two arrays may be the same memory unless stated `noalias`."""
         for other, earlier in self.unsynchronised.items():
-            if access == "r" and earlier == "r":
-                continue
-            if other is array or not (self._noalias(other) or self._noalias(array)):
+            if conflict(access, earlier) and (other is array or not (self._noalias(other) or self._noalias(array))):
                 self.barrier()
                 break
-        before = self.unsynchronised.get(array, "")
-        self.unsynchronised[array] = access if access in before or not before else "rw"
+        self.add_access(array, access)
+
+    def add_access(self, array: SSAValue, access: str) -> None:
+        """Notes accesses that no barrier has followed yet."""
+        self.unsynchronised[array] = "".join(sorted({*self.unsynchronised.get(array, ""), *access}))
 
     def _noalias(self, array: SSAValue) -> bool:
         return self.kernel.arg_attr(self._arguments[array], "noalias") is not None

@@ -17,6 +17,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from ...dialects import async_copy, ptx, tile
+from ...dialects.array_effects import array_access
 from ...passes.dot_rules import INDEPENDENT
 from .context import HANDLERS, Context, lowers
 
@@ -53,20 +54,17 @@ def _alternative(op: Operation) -> str:
 
 
 def _accesses(region: Region) -> dict[SSAValue, str]:
-    """The arrays that ops inside load from and store to."""
+    """The arrays that ops inside access, and how."""
     found: dict[SSAValue, str] = {}
     for op in region.walk():
-        if isinstance(op, tile.LoadOp):
-            found[op.array] = "rw" if "w" in found.get(op.array, "") else "r"
-        elif isinstance(op, tile.StoreOp | async_copy.StoreOp):
-            found[op.array] = "rw" if "r" in found.get(op.array, "") else "w"
+        if (access := array_access(op)) is not None:
+            found[access[0]] = found.get(access[0], "") + access[1]
     return found
 
 
 def _merge(ctx: Context, more: dict[SSAValue, str]) -> None:
     for array, access in more.items():
-        before = ctx.unsynchronised.get(array, access)
-        ctx.unsynchronised[array] = access if before == access else "rw"
+        ctx.add_access(array, access)
 
 
 def _held(ctx: Context, values: Sequence[SSAValue]) -> list[int]:

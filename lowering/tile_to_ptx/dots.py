@@ -38,7 +38,7 @@ from ...dialects import async_copy, tile
 from ...dialects.layout import SharedLayout, TVLayout
 from ...dialects.ptx import reg
 from ...passes import dot_rules
-from ...passes.dot_rules import WGMMA_MAX_N, WGMMA_ROWS, DotChoice
+from ...passes.dot_rules import WGMMA_ROWS, DotChoice
 from ...passes.dot_types import DotKind, dot_kind, operand_elements
 from .channels import buffer_of
 from .context import Context, lowers
@@ -170,7 +170,7 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
             opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k{choice.step}.{kind.acc}.{kind.lhs}.{kind.rhs}"
             for step in range(steps):
                 b, form = right
-                b = _advance(ctx, b, form.at(piece * WGMMA_MAX_N, step * choice.step))
+                b = _advance(ctx, b, form.at(piece * choice.pieces[0], step * choice.step))
                 imms = [] if kind.integer else [1, 1]
                 if left is not None:
                     a, left_form = left
@@ -191,7 +191,7 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
 
 
 def _group(ctx: Context, weight: int, extent: int) -> SSAValue:
-    """(warpgroup / weight) % extent, both powers of two: the same for a whole warp, and known to be."""
+    """(warpgroup / weight) % extent, as `Context.thread_digit`: the same for a whole warp, and known to be."""
     shifted = ctx.shr(ctx.warpgroup(), weight.bit_length() - 1)
     return shifted if weight * extent * 128 >= ctx.threads else ctx.and_(shifted, extent - 1)
 

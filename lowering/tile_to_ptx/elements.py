@@ -6,6 +6,8 @@ tiles or layouts. A scalar is n = 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.dialects.builtin import BFloat16Type, Float8E4M3FNType, Float8E5M2Type, Float16Type, Float32Type, Float64Type
 from xdsl.ir import Attribute, SSAValue
 
@@ -71,6 +73,30 @@ def together(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue:
     if bits != 8:
         return regs
     return together_bytes(ctx, regs, n)
+
+
+def one_each(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue:
+    """n values, each in a register of the class that a scalar of the type has."""
+    if element_bits(kind) == 8:
+        return regs if regs.type.cls == "b16" else ctx.inst("cvt.u16.u32", [apart(ctx, regs, kind, n)], [reg("b16", n)])
+    return apart(ctx, regs, kind, n)
+
+
+def from_one_each(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue:
+    """What `one_each` took apart, as a tile holds it."""
+    if element_bits(kind) == 8:
+        return together(ctx, ctx.inst("cvt.u32.u8", [regs], [reg("b32", n)]), kind, n) if packed(kind, n) > 1 else regs
+    return together(ctx, regs, kind, n)
+
+
+def pick_values(ctx: Context, regs: SSAValue, kind: Attribute, n: int, indices: Sequence[int]) -> SSAValue:
+    """The elements of n values at `indices`, as a tile of `len(indices)` values holds them."""
+    width = packed(kind, n)
+    if width == packed(kind, len(indices)):
+        firsts = indices[::width]
+        if all(first % width == 0 for first in firsts) and list(indices) == [first + i for first in firsts for i in range(width)]:
+            return ctx.pick(regs, [first // width for first in firsts])
+    return together(ctx, ctx.pick(apart(ctx, regs, kind, n), indices), kind, len(indices))
 
 
 def to_f32(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue:

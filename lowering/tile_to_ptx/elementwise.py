@@ -8,6 +8,7 @@ after each operation, narrow integers compute in 32 bits and keep the low bits.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
@@ -29,6 +30,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from ...dialects import tile
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type
+from ...passes.skip_identities import UNLESS_ONE, repeated
+from .bounds import both_bounds, place_comparison
 from .context import Context, element_bits, lowers
 from .elements import (
     apart,
@@ -146,7 +149,26 @@ def from_work(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue
 def _float_binary(ctx: Context, op: Operation) -> None:
     kind, n = _facts(ctx, op, op.results[0])
     operands = [to_work(ctx, ctx.get(operand), kind, n) for operand in op.operands]
-    ctx.set(op.results[0], from_work(ctx, float_op(ctx, FLOAT_BINARY[type(op)], operands, n), kind, n))
+
+    def compute() -> SSAValue:
+        return from_work(ctx, float_op(ctx, FLOAT_BINARY[type(op)], operands, n), kind, n)
+
+    usual = op.attributes.get(UNLESS_ONE)
+    if isinstance(op, arith.MulfOp) and isinstance(usual, IntegerAttr) and isinstance(kind, Float32Type):
+        factors = ctx.get(repeated(op.operands[usual.value.data]))
+        ctx.set(op.results[0], _unless_one(ctx, factors, operands[1 - usual.value.data], compute))
+        return
+    ctx.set(op.results[0], compute())
+
+
+def _unless_one(ctx: Context, factors: SSAValue, otherwise: SSAValue, compute: Callable[[], SSAValue]) -> SSAValue:
+    """`otherwise` in warps in which all factors are one, what `compute` makes in others. (A NaN is unequal to one.)"""
+    differs = ctx.compare("neu", "f32", factors, 0x3F800000)
+    some = ctx.pick(differs, [0])
+    for i in range(1, factors.type.count):
+        some = ctx.inst("or.pred", [some, ctx.pick(differs, [i])], [reg("pred")])
+    asked = ctx.inst("vote.sync.any.pred", [some, ctx.const(0xFFFFFFFF)], [reg("pred")])
+    return ctx.if_(asked, lambda: [compute()], lambda: [otherwise], [otherwise.type])[0]
 
 
 @lowers(*FLOAT_UNARY)
@@ -180,6 +202,9 @@ def _int_binary(ctx: Context, op: Operation) -> None:
     if element_bits(kind) == 1:
         if not isinstance(op, LOGIC):
             raise ctx.error(op, f"{op.name} is not defined on i1", "i1 takes andi, ori, xori, comparison by eq and ne, and select")
+        if isinstance(op, arith.AndIOp) and (found := both_bounds(ctx, op)) is not None:
+            ctx.set(op.results[0], found)
+            return
         ctx.set(op.results[0], ctx.inst(mnemonic.partition(".")[0] + ".pred", [left, right], [reg("pred", n)]))
         return
     if n == 1 and not isinstance(op.results[0].type, TensorType) and (folded := _fold(ctx, op, left, right)) is not None:
@@ -311,6 +336,9 @@ def _compare(ctx: Context, op: Operation, predicate: str, lhs: SSAValue, rhs: SS
 
 @lowers(tile.CmpOp)
 def _cmp(ctx: Context, op: tile.CmpOp) -> None:
+    if isinstance(op.res.type, TensorType) and (found := place_comparison(ctx, op)) is not None:
+        ctx.set(op.res, found)
+        return
     _compare(ctx, op, op.predicate.data.value, op.lhs, op.rhs, op.res)
 
 

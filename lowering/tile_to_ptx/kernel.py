@@ -13,7 +13,8 @@ from typing import ClassVar
 from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StridedLayoutAttr, i64
 from xdsl.ir import Region
 
-from ...dialects import async_copy, ptx, tile
+from ...dialects import ptx, tile
+from ...dialects.array_effects import ATOMIC, WRITE, array_access
 from ...dialects.async_roles import RolesOp
 from ...dialects.diagnostics import TeselaError
 from ...dialects.dim_expr import DimExpr
@@ -22,7 +23,7 @@ from ...dialects.ptx import reg
 from ...dialects.target import Target
 from ...passes.access import memory_bytes
 from ...passes.base import Pass, PassContext
-from . import channels, dots, elementwise, memory, reduce, roles, shapes  # noqa: F401 -- they register their handlers
+from . import channels, dots, elementwise, indexed, inline, memory, messages, pairs, reduce, roles, shapes  # noqa: F401 -- they register their handlers
 from .context import Context, lowers, scalar_class
 from .control import lower_block
 from .stores import finish_stores
@@ -102,7 +103,8 @@ def _accesses(kernel: tile.KernelOp) -> dict[object, str]:
     for op in kernel.body.walk():
         for value in op.operands:
             if isinstance(value.type, MemRefType):
-                mode = "w" if isinstance(op, tile.StoreOp | async_copy.StoreOp) else "r"
+                access = array_access(op)
+                mode = {WRITE: "w", ATOMIC: "rw"}.get(access[1], "r") if access is not None else "r"
                 found[value] = mode if found.get(value, mode) == mode else "rw"
     return found
 
@@ -151,6 +153,7 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
         requirements=tuple(requirements),
         notes=tuple(ctx.notes),
         persistent=tile.walks_its_grid(kernel),
+        messages=tuple(ctx.messages),
     )
 
 

@@ -28,7 +28,7 @@ from ...dialects.layout import TVLayout
 from ...dialects.ptx import RegType, reg
 from ...passes.access import memory_bytes, vector_access
 from .context import Context, element_bits, lowers, packed
-from .elements import apart, check_lowered, halves, pack_halves, repeated, together
+from .elements import check_lowered, from_one_each, halves, one_each, pack_halves, repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +66,38 @@ def plan_access(
     for dim, index in enumerate(indices):
         offset = ctx.add(offset, ctx.mul(ctx.get(index), ctx.stride(array, dim)))
     base = ctx.add(base, ctx.mul(offset, size))
-    fixed: list[int | None] = [ctx.static_stride(array, dim) for dim in dims]
     for position, dim in enumerate(dims):
-        base = ctx.add(base, _thread_offset(ctx, array, dim, layout, position, size))
-
-    # one register for each distinct position along the dimensions of unknown stride
-    loose = [position for position, stride in enumerate(fixed) if stride is None]
-    registers: dict[tuple[int, ...], SSAValue] = {}
-    addresses: list[SSAValue] = []
-    offsets: list[int] = []
-    for coord in coords:
-        key = tuple(coord[position] for position in loose)
-        if key not in registers:
-            address = base
-            for position, c in zip(loose, key):
-                address = ctx.add(address, _multiple(ctx, array, dims[position], c * size))
-            registers[key] = address
-        addresses.append(registers[key])
-        offsets.append(sum(c * stride * size for c, stride in zip(coord, fixed) if stride is not None))
-    address = addresses[0] if len(registers) == 1 else ctx.concat(addresses)
+        base = ctx.add(base, thread_offset(ctx, array, dim, layout, position, size))
+    addresses, offsets = strided(ctx, array, base, list(enumerate(dims)), coords, size)
+    address = addresses[0] if len(set(addresses)) == 1 else ctx.concat(addresses)
 
     inside = _inside(ctx, array, indices, dims, layout, extents, coords) if masked else None
     return Access(vector, address, offsets, inside)
 
 
-def _thread_offset(ctx: Context, array: SSAValue, dim: int, layout: TVLayout, position: int, size: int) -> SSAValue:
+def strided(
+    ctx: Context, array: SSAValue, base: SSAValue, sliced: Sequence[tuple[int, int]], coords: Sequence[tuple[int, ...]], size: int
+) -> tuple[list[SSAValue], list[int]]:
+    """For each access its address register and its offset in bytes, from the thread's own `base`; `sliced`: (dimension of the tile, of the array).
+    There is one register for each distinct position along the dimensions of unknown stride."""
+    fixed = [(position, stride) for position, dim in sliced if (stride := ctx.static_stride(array, dim)) is not None]
+    loose = [(position, dim) for position, dim in sliced if ctx.static_stride(array, dim) is None]
+    registers: dict[tuple[int, ...], SSAValue] = {}
+    addresses: list[SSAValue] = []
+    offsets: list[int] = []
+    for coord in coords:
+        key = tuple(coord[position] for position, _ in loose)
+        if key not in registers:
+            address = base
+            for (_, dim), c in zip(loose, key):
+                address = ctx.add(address, _multiple(ctx, array, dim, c * size))
+            registers[key] = address
+        addresses.append(registers[key])
+        offsets.append(sum(coord[position] * stride * size for position, stride in fixed))
+    return addresses, offsets
+
+
+def thread_offset(ctx: Context, array: SSAValue, dim: int, layout: TVLayout, position: int, size: int) -> SSAValue:
     """Bytes from the tile's start to the thread's first value along one dimension, b64, in the prologue."""
     coord = ctx.thread_coord(layout, position)
     key = ("offset", coord, ctx.argument_name(array), dim)
@@ -116,37 +123,56 @@ def _inside(
     whole: SSAValue | None = None  # what holds for all accesses alike
     for dim, index in enumerate(indices):
         if dim not in dims:
-            whole = ctx.both(whole, _index_inside(ctx, array, dim, index))
-    parts: list[list[SSAValue]] = []
-    for position, dim in enumerate(dims):
-        before, after = distances(ctx, array, dim, indices[dim], layout, position, extents[position])
-        found: dict[int, SSAValue] = {}
-        for coord in coords:
-            c = coord[position]
-            if c not in found:
-                inside = ctx.compare("gt", "s32", after, c)
-                found[c] = inside if before is None else ctx.both(inside, ctx.compare("le", "s32", before, c))
-        if len(found) == 1:
-            whole = ctx.both(whole, next(iter(found.values())))
-        else:
-            parts.append([found[coord[position]] for coord in coords])
+            whole = ctx.both(whole, index_inside(ctx, array, dim, index))
+    parts = [
+        slice_inside(ctx, array, dim, indices[dim], layout, position, extents[position], coords) for position, dim in enumerate(dims)
+    ]
+    return combined(ctx, whole, parts)
+
+
+def slice_inside(
+    ctx: Context,
+    array: SSAValue,
+    dim: int,
+    index: SSAValue,
+    layout: TVLayout,
+    position: int,
+    extent: int,
+    coords: Sequence[tuple[int, ...]],
+) -> list[SSAValue]:
+    """For each access, whether it is inside along one dimension that the tile slices."""
+    before, after = distances(ctx, array, dim, index, layout, position, extent)
+    found: dict[int, SSAValue] = {}
+    for coord in coords:
+        c = coord[position]
+        if c not in found:
+            inside = ctx.compare("gt", "s32", after, c)
+            found[c] = inside if before is None else ctx.both(inside, ctx.compare("le", "s32", before, c))
+    return [found[coord[position]] for coord in coords]
+
+
+def combined(ctx: Context, whole: SSAValue | None, parts: Sequence[Sequence[SSAValue]]) -> SSAValue | None:
+    """What holds for all accesses and for each: one predicate, or one for each access; None where nothing is required."""
+    for part in [part for part in parts if len(set(part)) == 1]:
+        whole = ctx.both(whole, part[0])
+    parts = [part for part in parts if len(set(part)) > 1]
     result = whole
-    combined: dict[tuple[SSAValue, ...], SSAValue] = {}
+    made: dict[tuple[SSAValue, ...], SSAValue] = {}
     if parts:
         each = []
         for row in zip(*parts):
-            if row not in combined:
+            if row not in made:
                 value = whole
                 for predicate in row:
                     value = ctx.both(value, predicate)
                 assert value is not None
-                combined[row] = value
-            each.append(combined[row])
+                made[row] = value
+            each.append(made[row])
         result = ctx.concat(each)
     return result
 
 
-def _index_inside(ctx: Context, array: SSAValue, dim: int, index: SSAValue) -> SSAValue | None:
+def index_inside(ctx: Context, array: SSAValue, dim: int, index: SSAValue) -> SSAValue | None:
     """Whether an index that the whole block shares is inside the array."""
     value, extent = ctx.get(index), ctx.extent(array, dim)
     inside = ctx.compare("lt", "s64", value, extent)
@@ -176,7 +202,7 @@ def _scalar_access(ctx: Context, array: SSAValue, indices: tuple[SSAValue, ...])
     inside: SSAValue | None = None
     for dim, index in enumerate(indices):
         offset = ctx.add(offset, ctx.mul(ctx.get(index), ctx.stride(array, dim)))
-        inside = ctx.both(inside, _index_inside(ctx, array, dim, index))
+        inside = ctx.both(inside, index_inside(ctx, array, dim, index))
     return ctx.add(ctx.pointer(array), ctx.mul(offset, memory_bytes(kind.element_type))), inside
 
 
@@ -199,9 +225,7 @@ def load_registers(ctx: Context, kind: Attribute, n: int, access: Access, fill: 
         loaded = _load(ctx, form, reg(cls, n), access, init)
         return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", n)])
     if bits == 8 and access.vector < 4:
-        one = ctx.inst("cvt.u16.u32", [apart(ctx, fill, kind, n)], [reg("b16", n)]) if packed(kind, n) > 1 else fill
-        loaded = _load(ctx, form, reg("b16", n), access, one)
-        return together(ctx, ctx.inst("cvt.u32.u8", [loaded], [reg("b32", n)]), kind, n) if packed(kind, n) > 1 else loaded
+        return from_one_each(ctx, _load(ctx, form, reg("b16", n), access, one_each(ctx, fill, kind, n)), kind, n)
     if bits == 16 and access.vector == 1:
         loaded = _load(ctx, form, reg("b16", n), access, halves(ctx, fill, n))
         return pack_halves(ctx, loaded, n)
@@ -224,8 +248,8 @@ def store_registers(ctx: Context, kind: Attribute, n: int, access: Access, value
         value = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), value], [reg("b16", n)])
     elif bits == 16 and access.vector == 1:
         value = halves(ctx, value, n)
-    elif bits == 8 and access.vector < 4 and packed(kind, n) > 1:
-        value = ctx.inst("cvt.u16.u32", [apart(ctx, value, kind, n)], [reg("b16", n)])
+    elif bits == 8 and access.vector < 4:
+        value = one_each(ctx, value, kind, n)
     ctx.inst(f"st.global.{form}", [access.address, value], offsets=access.offsets, guard=access.inside)
 
 

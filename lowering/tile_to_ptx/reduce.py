@@ -149,7 +149,8 @@ def _hand_on(
 
 
 def _within_thread(ctx: Context, source: TVLayout, axis: int, parts: Parts, combine: Combine) -> Parts:
-    """Combines the values that share all coordinates but the axis, pairwise: the tree is log₂ deep, so that independent work overlaps."""
+    """Combines the values that share all coordinates but the axis, neighbours first: the tree is log₂ deep, so that independent work
+    overlaps, and each branch needs consecutive values only, so that a part of the tile is a part of the work (overlap-waits)."""
     groups: dict[int, list[int]] = {}
     for value in range(source.num_values):
         groups.setdefault(source.value_index(axis, value), []).append(value)
@@ -160,8 +161,8 @@ def _within_thread(ctx: Context, source: TVLayout, axis: int, parts: Parts, comb
         half = len(columns) // 2
         # one fat instruction for the whole level
         width = len(rows)
-        left = [ctx.concat([columns[i][k] for i in range(half)]) for k in range(len(parts))]
-        right = [ctx.concat([columns[half + i][k] for i in range(half)]) for k in range(len(parts))]
+        left = [ctx.concat([columns[2 * i][k] for i in range(half)]) for k in range(len(parts))]
+        right = [ctx.concat([columns[2 * i + 1][k] for i in range(half)]) for k in range(len(parts))]
         level = combine(left, right)
         merged = [[ctx.pick(part, range(i * width, (i + 1) * width)) for part in level] for i in range(half)]
         columns = merged + columns[2 * half :]

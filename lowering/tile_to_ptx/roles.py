@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block
 
 from ...dialects import async_copy, tile
+from ...dialects.array_effects import may_write
 from ...dialects.async_roles import WARPGROUP_WARPS, RolesOp, entry_registers
 from ...passes.alloc_shared import region_scratch
 from .context import Context, lowers
@@ -87,7 +88,7 @@ def only_issues(block: Block) -> bool:
         if isinstance(op, async_copy.PutOp):
             if op.via is None or op.via.data != "tma":
                 return False
-        elif isinstance(op, tile.StoreOp | async_copy.StoreOp | async_copy.WriteOp | async_copy.GetOp | async_copy.ReleaseOp):
+        elif may_write(op) or isinstance(op, tile.PrintOp | tile.AssertOp | async_copy.WriteOp | async_copy.GetOp | async_copy.ReleaseOp):
             return False
         elif any(isinstance(value.type, TensorType) for value in (*op.operands, *op.results)):
             return False

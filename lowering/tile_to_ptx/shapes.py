@@ -18,19 +18,9 @@ from ...dialects.layout_attrs import ConvertOp
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type, shape_of
 from ...passes.access import memory_bytes
-from .context import Context, element_bits, lowers, packed
-from .elements import apart, check_lowered, together
+from .context import Context, element_bits, lowers
+from .elements import check_lowered, from_one_each, one_each, pick_values
 from .memory import fill_registers
-
-
-def pick_values(ctx: Context, regs: SSAValue, kind: Attribute, n: int, indices: Sequence[int]) -> SSAValue:
-    """The elements of n values at `indices`, as a tile of `len(indices)` values holds them."""
-    width = packed(kind, n)
-    if width == packed(kind, len(indices)):
-        firsts = indices[::width]
-        if all(first % width == 0 for first in firsts) and list(indices) == [first + i for first in firsts for i in range(width)]:
-            return ctx.pick(regs, [first // width for first in firsts])
-    return together(ctx, ctx.pick(apart(ctx, regs, kind, n), indices), kind, len(indices))
 
 
 @lowers(tile.FullOp)
@@ -172,9 +162,7 @@ def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result
     if bits == 1:
         regs = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), regs], [reg("b16", n)])
     else:
-        regs = apart(ctx, regs, kind, n)
-        if bits == 8:
-            regs = ctx.inst("cvt.u16.u32", [regs], [reg("b16", n)])
+        regs = one_each(ctx, regs, kind, n)
     form = f"b{max(8, bits)}"
     address, offsets, inside = _linear(ctx, base, size, layout, shape, strides)
     guard = ctx.both(inside, ctx.first_holder(layout))
@@ -191,9 +179,7 @@ def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result
         loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets, guard=inside, init=[zero])
     if bits == 1:
         return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", n)])
-    if bits == 8:
-        loaded = ctx.inst("cvt.u32.u8", [loaded], [reg("b32", n)])
-    return together(ctx, loaded, kind, n)
+    return from_one_each(ctx, loaded, kind, n)
 
 
 def _linear(

@@ -13,9 +13,8 @@ of 128 bytes, ldmatrix: x is the lane's row and chunk; steps along K are XORs of
 
 Where bits overlap (a tile of odd extents), each address is computed from its coordinates at run time: more instructions, the same values.
 
-**Matrices.** ldmatrix and stmatrix move 8×8 matrices of 16-bit elements, or 8 rows of 16 bytes of any; lane l holds row l / 4, columns 2(l % 4) and one more, and lanes 8j … 8j+7 give
-the addresses of the rows of matrix j (PTX ISA 9.0 §9.7.15.5.15). A register layout that starts so can be read through them: `matrix_form`
-gives the layout of *addresses*, in which a lane is a row, and the rest of this file treats it as any other.
+**Matrices.** What ldmatrix and stmatrix can move (`passes/matrix_access.py`) has a layout of *addresses*, in which a lane is a row of a matrix, and this
+file treats it as any other.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from math import gcd
 from operator import or_
 
 from xdsl.ir import SSAValue
 
-from ...dialects.layout import LayoutError, Mode, SharedLayout, TVLayout, common_vector, split_modes
+from ...dialects.layout import Mode, SharedLayout, TVLayout
 from ...dialects.ptx import reg
+from ...passes.matrix_access import access_vector, matrix_form
 from .context import Context
 from .eight_bits import bytes_apart, together_bytes
 
@@ -64,7 +63,10 @@ def plan_shared(
     if plan is not None:
         thread = ctx.once(("shared offset", shared, size, layout.thread), lambda: _thread_offset(ctx, plan))
         for flip, offset in plan.values:
-            addresses.append(_address(ctx, base, ctx.once(("flip", thread, flip), lambda: ctx.xor(thread, flip))))  # noqa: B023
+            if ctx.target.has_wgmma:  # whose kernels read operands from shared memory without addresses, and need registers more
+                addresses.append(ctx.add(base, ctx.xor(thread, flip)))
+            else:
+                addresses.append(_address(ctx, base, ctx.once(("flip", thread, flip), lambda: ctx.xor(thread, flip))))  # noqa: B023
             offsets.append(offset)
     else:
         for coord in coords:
@@ -125,9 +127,9 @@ def _linear_plan(shared: SharedLayout, size: int, thread: tuple[Mode, ...], coor
     bits: list[tuple[int, Coords]] = []
     weight = 1
     for mode in thread:
-        if mode.extent & (mode.extent - 1):
+        if mode.extent & (mode.extent - 1) and mode is not thread[-1]:
             return None
-        for i in range(mode.extent.bit_length() - 1):
+        for i in range((mode.extent - 1).bit_length()):
             bits.append((weight << i, tuple(stride << i for stride in mode.stride)))
         weight *= mode.extent
     used = [0] * shared.rank
@@ -226,78 +228,6 @@ def _element_offset(ctx: Context, shared: SharedLayout, size: int, layout: TVLay
     return _swizzle(ctx, total, (s.shift, ((1 << s.bits) - 1) << (s.base + size.bit_length() - 1)))
 
 
-# ---- 8x8 matrices ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixForm:
-    """`count` matrices an instruction (1, 2 or 4), transposed or not; `layout`: lanes are rows, values are instructions."""
-
-    count: int
-    transposed: bool
-    layout: TVLayout
-
-    def opcode(self, name: str) -> str:
-        """`name`: ldmatrix or stmatrix."""
-        return f"{name}.sync.aligned.m8n8.x{self.count}{'.trans' if self.transposed else ''}.shared.b16"
-
-
-@lru_cache(maxsize=1024)
-def matrix_form(registers: TVLayout, shared: SharedLayout, size: int = 2) -> MatrixForm | None:
-    """How ldmatrix (stmatrix) moves a tile of elements of `size` bytes between a buffer and registers; None if it cannot. Transposed it moves
-    16-bit elements only; as they lie, a row is 16 bytes of any."""
-    if size > 4:
-        return None
-    lanes, row_elements = 4 // size, 16 // size
-    try:
-        quad, rest = split_modes(registers.thread, 4)
-        eight, others = split_modes(rest, 8)
-        held, more = split_modes(registers.value, lanes) if lanes > 1 else ((), registers.value)
-    except LayoutError:
-        return None
-    if len(quad) != 1 or len(eight) != 1 or (quad[0].extent, eight[0].extent) != (4, 8):
-        return None
-    rank = registers.rank
-    column = next((d for d in range(rank) if quad[0].stride == _unit(d, rank, lanes)), None)
-    row = next((d for d in range(rank) if eight[0].stride == _unit(d, rank)), None)
-    if column is None or row is None or row == column:
-        return None
-    if lanes > 1 and (len(held) != 1 or held[0] != Mode(lanes, _unit(column, rank))):
-        return None
-    if any(reach > extent for reach, extent in zip(registers.shape(), shared.shape(), strict=True)):
-        return None
-    if shared.contiguous(column) % row_elements == 0:
-        along, across = column, row
-    elif size == 2 and shared.contiguous(row) % 8 == 0:
-        along, across = row, column
-    else:
-        return None
-    if any(mode.stride[along] % row_elements for mode in (*others, *more)):  # a row of a matrix is 16 aligned bytes
-        return None
-    for count in (4, 2, 1):
-        try:
-            matrices, values = split_modes(more, count)
-        except LayoutError:
-            continue
-        if _product(matrices) != count:
-            continue
-        idle = Mode(4 // count, (0,) * rank)  # lanes whose addresses the instruction does not use
-        thread = (Mode(8, _unit(across, rank)), *matrices, idle, *others)
-        return MatrixForm(count, along == row, TVLayout(thread, values or (Mode(1, (0,) * rank),)))
-    return None
-
-
-def _unit(dim: int, rank: int, step: int = 1) -> Coords:
-    return tuple(step if d == dim else 0 for d in range(rank))
-
-
-def _product(modes: Sequence[Mode]) -> int:
-    total = 1
-    for mode in modes:
-        total *= mode.extent
-    return total
-
-
 # ---- moving tiles ---------------------------------------------------------------------------------------------------
 
 
@@ -348,7 +278,7 @@ def plan_read(ctx: Context, base: SSAValue, shared: SharedLayout, layout: TVLayo
         access = plan_shared(ctx, base, shared, size, form.layout, 1, form.layout.shape())
         values = 4 // size * form.count
         return TileRead(access, form.opcode("ldmatrix"), n // values, values, size)
-    vector = _access_vector(layout, shared, shared.shape(), size)
+    vector = access_vector(layout, shared, shared.shape(), size)
     access = plan_shared(ctx, base, shared, size, layout, vector, shared.shape())
     return TileRead(access, f"ld.shared.{_form(vector * size, size)}", n // vector, vector, size)
 
@@ -370,7 +300,7 @@ def write_tile(
         access = plan_shared(ctx, base, shared, size, form.layout, 1, form.layout.shape())
         ctx.inst(form.opcode("stmatrix"), [access.address, value], offsets=access.offsets, guard=guard)
         return
-    vector = _access_vector(layout, shared, extents, size)
+    vector = access_vector(layout, shared, extents, size)
     access = plan_shared(ctx, base, shared, size, layout, vector, extents)
     if vector * size < 4 and value.type.cls == "b32":
         if size == 2:
@@ -378,15 +308,6 @@ def write_tile(
         else:
             value = ctx.inst("cvt.u16.u32", [bytes_apart(ctx, value, n, signed=False)], [reg("b16", n)])
     ctx.inst(f"st.shared.{_form(vector * size, size)}", [access.address, value], offsets=access.offsets, guard=ctx.both(access.inside, guard))
-
-
-def _access_vector(layout: TVLayout, shared: SharedLayout, extents: Sequence[int], size: int) -> int:
-    """How many elements one access may move: side by side in both, inside `extents` as a whole, whole registers or one, at most 16 bytes."""
-    dim, width = common_vector(layout, shared)
-    width = gcd(width, layout.num_values, 16 // size)
-    if layout.shape()[dim] > extents[dim]:
-        width = gcd(width, extents[dim])
-    return width if width * size >= 4 else 1
 
 
 def _form(nbytes: int, size: int) -> str:

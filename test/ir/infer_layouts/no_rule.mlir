@@ -4,7 +4,7 @@
 tile.kernel @k(%x: memref<?xf32> [N]) grid(%g = 1) {
   %a = tile.load %x[%g] : memref<?xf32> -> tensor<32xf32>
   // expected-error@+2 {{infer-layouts has no rule for this operation, which takes tiles and gives tiles}}
-  // expected-hint@+1 {{say in passes/infer_layouts.py how the layouts of its operands and results go together}}
+  // expected-hint@+1 {{say in passes/layout_rules.py how the layouts of its operands and results go together}}
   %b = "new.op"(%a) : (tensor<32xf32>) -> tensor<32xf32>
   tile.store %b, %x[%g] : tensor<32xf32>, memref<?xf32>
 }

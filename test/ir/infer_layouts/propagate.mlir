@@ -1,10 +1,10 @@
 // RUN: tesela-opt %s -p plan-dataflow,infer-layouts --target sm_80 | FileCheck %s
 
-// A row softmax over a whole tile: the load is coalesced along the rows, the row statistics are the same layout without
-// dimension 1, and coming back needs no conversion.
+// A row softmax over a whole tile: the load is coalesced along the rows, and each row is given to one warp, which reduces it by shuffles alone. The row
+// statistics are the same layout without dimension 1, and coming back needs no conversion.
 
-// CHECK-DAG: #[[X:[a-z0-9_]+]] = #layout.tv<thread [128:(0,1)], value [2:(0,128), 8:(1,0)]>
-// CHECK-DAG: #[[ROW:[a-z0-9_]+]] = #layout.tv<thread [128:(0)], value [8:(1)]>
+// CHECK-DAG: #[[X:[a-z0-9_]+]] = #layout.tv<thread [32:(0,1), 4:(1,0)], value [8:(0,32), 2:(4,0)]>
+// CHECK-DAG: #[[ROW:[a-z0-9_]+]] = #layout.tv<thread [32:(0), 4:(1)], value [2:(4)]>
 // CHECK-DAG: #[[WIDE:[a-z0-9_]+]] = #layout.tv<thread [128:(4)], value [4:(1), 2:(512)]>
 // CHECK-DAG: #[[IN:[a-z0-9_]+]] = #layout.tv<thread [64:(0,1), 2:(1,0)], value [16:(2,0)]>
 // CHECK-DAG: #[[OUT:[a-z0-9_]+]] = #layout.tv<thread [32:(0,1), 4:(1,0)], value [16:(4,0)]>

@@ -44,7 +44,7 @@
 // WGMMA-NEXT:   %a = async.get %a_channel :
 // WGMMA-NEXT:   %b = async.get %b_channel :
 // WGMMA-NEXT:   %t = async.transpose %b [1, 0]
-// WGMMA-NEXT:   %d, [[READ:%[0-9a-z_]+]] = async.dot %a, %t, %c :
+// WGMMA-NEXT:   %d, [[READ:%[0-9a-z_]+]] = async.dot %a, %t, %c {{.*}}:
 // WGMMA-NEXT:   async.release %a_channel after [[PREV]]
 // WGMMA-NEXT:   async.release %b_channel after [[PREV]]
 // WGMMA-NEXT:   [[LATER:%[0-9a-z_]+]] = arith.addi %k, [[AHEAD]] : index

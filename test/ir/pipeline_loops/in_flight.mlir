@@ -7,7 +7,7 @@
 // CHECK: scf.for {{.*}} -> (tensor<64x64xf32, #tv>)
 // CHECK: async.put %k_channel
 // CHECK: async.get %k_channel
-// CHECK: [[S:%[0-9a-z_]+]], [[SREAD:%[0-9a-z_]+]] = async.dot %q, {{%.+}}, {{%.+}} :
+// CHECK: [[S:%[0-9a-z_]+]], [[SREAD:%[0-9a-z_]+]] = async.dot %q{{(_1)?}}, {{%.+}}, {{%.+}} {{.*}}:
 // CHECK-NEXT: async.await [[S]]
 // CHECK-NEXT: async.release %k_channel after [[SREAD]]
 // CHECK-NEXT: scf.yield
@@ -39,8 +39,8 @@ tile.kernel @read(%Q: memref<?x?xbf16, strided<[?, 1]>> [M, D] {align = 16}, %K:
 // Two accumulators, two dots a trip: both of the trip before may go on until both of this one are issued; then the wait leaves two under way.
 // CHECK-LABEL: tile.kernel @two
 // CHECK: scf.for {{.*}} iter_args(%x = {{%.+}}, %y = {{%.+}}, [[T:%[0-9a-z_]+]] = {{%.+}}, [[U:%[0-9a-z_]+]] = {{%.+}}) -> (!async.pending<tensor<64x64xf32, #tv>>, !async.pending<tensor<64x64xf32, #tv>>, !async.token, !async.token)
-// CHECK: [[P:%[0-9a-z_]+]], [[PREAD:%[0-9a-z_]+]] = async.dot {{.*}}, %x :
-// CHECK: [[R:%[0-9a-z_]+]], [[RREAD:%[0-9a-z_]+]] = async.dot {{.*}}, %y :
+// CHECK: [[P:%[0-9a-z_]+]], [[PREAD:%[0-9a-z_]+]] = async.dot {{.*}}, %x {{.*}}:
+// CHECK: [[R:%[0-9a-z_]+]], [[RREAD:%[0-9a-z_]+]] = async.dot {{.*}}, %y {{.*}}:
 // CHECK-DAG: async.release %a_channel after
 // CHECK-DAG: async.release %b_channel after
 // CHECK-DAG: async.release %e_channel after

@@ -22,7 +22,7 @@
 // CHECK: async.get %k_channel
 // CHECK: [[S:%[0-9a-z_]+]], [[SREAD:%[0-9a-z_]+]] = async.dot %q
 // CHECK-NEXT: [[V:%[0-9a-z_]+]] = async.get %v_channel
-// CHECK-NEXT: [[W:%[0-9a-z_]+]], [[WREAD:%[0-9a-z_]+]] = async.dot [[P]], [[V]], [[ACC]] :
+// CHECK-NEXT: [[W:%[0-9a-z_]+]], [[WREAD:%[0-9a-z_]+]] = async.dot [[P]], [[V]], [[ACC]] {{.*}}:
 // CHECK-NEXT: async.await [[S]]
 // CHECK-NEXT: async.release %k_channel after [[SREAD]]
 // CHECK: math.exp
@@ -36,7 +36,7 @@
 
 // After it: the last late dot. With no trips, what the loop began with.
 // CHECK-NEXT: [[VLAST:%[0-9a-z_]+]] = async.get %v_channel
-// CHECK-NEXT: [[X:%[0-9a-z_]+]], [[XREAD:%[0-9a-z_]+]] = async.dot [[PLAST]], [[VLAST]], [[R]] :
+// CHECK-NEXT: [[X:%[0-9a-z_]+]], [[XREAD:%[0-9a-z_]+]] = async.dot [[PLAST]], [[VLAST]], [[R]] {{.*}}:
 // CHECK-NEXT: [[Y:%[0-9a-z_]+]] = async.await [[X]]
 // CHECK-NEXT: async.release %v_channel after [[XREAD]]
 // CHECK-NEXT: scf.yield [[Y]]

@@ -1,12 +1,24 @@
 // How operands that are no plain loads come to a dot.
 // RUN: tesela-opt %s -p plan-dataflow --target sm_90a | FileCheck %s
+// RUN: tesela-opt %s -p "plan-dataflow{hold=false}" --target sm_90a | FileCheck %s --check-prefix=BUFFER
 
-// Loaded before the loop and used inside: one put, one get, a release after the loop. The second dot's left operand stays in
-// registers, the right one is computed and written.
+// Loaded before the loop and used inside: read into registers before the loop, and the buffer is free. Not held: one put, one get, a release after
+// the loop. The second dot's left operand stays in registers, the right one is computed and written.
+
+// BUFFER-LABEL: tile.kernel @outside
+// BUFFER: async.put %[[CQ:q_channel]], %Q
+// BUFFER: %[[Q:.*]] = async.get %[[CQ]]
+// BUFFER-NEXT: scf.for
+// BUFFER: async.dot %[[Q]],
+// BUFFER: scf.yield
+// BUFFER: async.release %[[CQ]] : !async
+// BUFFER-NEXT: tile.store
 
 // CHECK-LABEL: tile.kernel @outside
 // CHECK: async.put %[[CQ:q_channel]], %Q
-// CHECK: %[[Q:.*]] = async.get %[[CQ]]
+// CHECK: %[[BQ:.*]] = async.get %[[CQ]]
+// CHECK-NEXT: %[[Q:.*]] = async.read %[[BQ]]
+// CHECK-NEXT: async.release %[[CQ]] : !async
 // CHECK-NEXT: scf.for
 // CHECK: async.dot %[[Q]],
 // CHECK: %[[P:.*]] = tile.cast
@@ -15,8 +27,7 @@
 // CHECK-NEXT: async.dot %[[P]], %[[BV]], %o
 // CHECK: async.release %[[CV]] after
 // CHECK: scf.yield
-// CHECK: async.release %[[CQ]] : !async
-// CHECK-NEXT: tile.store
+// CHECK: tile.store
 tile.kernel @outside(%Q: memref<?x?xf16, strided<[?, 1]>> [M, D], %K: memref<?x?xf16, strided<[?, 1]>> [N, D],
                      %V: memref<?x?xf32, strided<[?, 1]>> [N, D], %O: memref<?x?xf32, strided<[?, 1]>> [M, D])
     dims(%N = N) grid(%b = M ceildiv 64) {

@@ -1,0 +1,194 @@
+"""Memory-bound kernels beside torch eager, torch.compile and a copy that moves as many bytes: the benchmark `rows` of peers.py.
+
+Each maker gives, for a shape: the calls of ours, eager and compiled torch (each writes its own outputs), the outputs to check, the float64
+result, and the bytes that must move, each array counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rounds import Case
+
+import tesela
+from tesela.kernels import elementwise, rows
+
+if TYPE_CHECKING:
+    from peers import Torch
+
+TYPES = {"bfloat16": tesela.bf16, "float32": tesela.f32}
+LARGEST_BLOCK = 16384
+"""Columns of a row that a block holds at most."""
+
+ROWS: tuple[tuple[str, str, int, int], ...] = (
+    ("softmax", "bf16", 16384, 8192),
+    ("softmax", "f32", 16384, 8192),
+    ("softmax", "bf16", 16384, 1024),
+    ("layer_norm", "bf16", 16384, 8192),
+    ("layer_norm", "bf16", 16384, 1024),
+    ("rms_norm", "bf16", 16384, 8192),
+    ("rms_norm", "bf16", 16384, 1024),
+    ("swiglu", "bf16", 16384, 8192),
+    ("rotary", "bf16", 8192, 32),
+    ("transpose", "f32", 8192, 8192),
+    ("transpose", "bf16", 8192, 8192),
+    ("row_sum", "bf16", 16384, 8192),
+    ("column_sum", "bf16", 16384, 8192),
+)
+"""(kernel, element type, rows, columns); of rotary: positions, heads of 128."""
+
+
+@dataclass
+class Contest:
+    """`ours(pins)` gives what launches our kernel; `eager(*inputs)` is what torch runs eagerly and compiled. `output`: ours."""
+
+    ours: Callable[[dict[str, int]], Callable[[], object]]
+    eager: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    output: Any
+    expected: Any
+    nbytes: int
+    tolerance: float
+
+
+def block_of(n: int) -> int:
+    """The smallest power of two that holds a row, as far as a block does."""
+    return min(LARGEST_BLOCK, 1 << max(n - 1, 1).bit_length())
+
+
+def _sizes(n: int) -> dict[str, int]:
+    return {"BLOCK": block_of(n), "ROWS": max(1, 4096 // block_of(n))}
+
+
+def launch(kernel: Any, arrays: tuple[Any, ...], **values: Any) -> Callable[[dict[str, int]], Callable[[], object]]:
+    """What `Contest.ours` is for a kernel of ours on these arrays; its type variable T is the first array's element type."""
+
+    def pinned(pins: dict[str, int]) -> Callable[[], object]:
+        compiled = kernel.compile(T=TYPES[str(arrays[0].dtype).removeprefix("torch.")], pins=pins, **values)
+        return lambda: compiled(*arrays)
+
+    return pinned
+
+
+def _softmax(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
+    x = torch.randn(m, n, dtype=dtype)
+    y = torch.torch.empty_like(x)
+    return Contest(
+        launch(rows.softmax, (x, y), **_sizes(n)),
+        lambda x: torch.torch.softmax(x, 1), (x,), y, torch.torch.softmax(x.double(), 1), 2 * x.nbytes, 1e-2,
+    )  # fmt: skip
+
+
+def _layer_norm(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
+    x, weight, bias = torch.randn(m, n, dtype=dtype), torch.randn(n, dtype=dtype), torch.randn(n, dtype=dtype)
+    y = torch.torch.empty_like(x)
+    norm = torch.torch.nn.functional.layer_norm
+    return Contest(
+        launch(rows.layer_norm, (x, weight, bias, y), **_sizes(n)),
+        lambda x, weight, bias: norm(x, (n,), weight, bias, 1e-5),
+        (x, weight, bias), y, norm(x.double(), (n,), weight.double(), bias.double(), 1e-5), 2 * x.nbytes, 1e-2,
+    )  # fmt: skip
+
+
+def _rms_norm(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
+    x, residual, weight = torch.randn(m, n, dtype=dtype), torch.randn(m, n, dtype=dtype), torch.randn(n, dtype=dtype)
+    y, total = torch.torch.empty_like(x), torch.torch.empty_like(x)
+
+    def eager(x: Any, residual: Any, weight: Any) -> Any:
+        total = x + residual
+        wide = total.float()
+        return (wide * torch.torch.rsqrt((wide * wide).mean(1, keepdim=True) + 1e-6) * weight.float()).to(x.dtype), total
+
+    wide = (x + residual).double()
+    expected = wide * torch.torch.rsqrt((wide * wide).mean(1, keepdim=True) + 1e-6) * weight.double()
+    ours = launch(rows.rms_norm, (x, residual, weight, y, total), **_sizes(n))
+    return Contest(ours, eager, (x, residual, weight), y, expected, 4 * x.nbytes, 2e-2)
+
+
+def _swiglu(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
+    gate, up = torch.randn(m, n, dtype=dtype), torch.randn(m, n, dtype=dtype)
+    y = torch.torch.empty_like(gate)
+    silu = torch.torch.nn.functional.silu
+    return Contest(
+        launch(elementwise.gated, (gate, up, y)),
+        lambda gate, up: silu(gate) * up, (gate, up), y, silu(gate.double()) * up.double(), 3 * gate.nbytes, 2e-2,
+    )  # fmt: skip
+
+
+def _rotary(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
+    x = torch.randn(m, n, 2, 64, dtype=dtype)
+    angles = torch.torch.arange(m, device="cuda")[:, None] * 10000.0 ** (-torch.torch.arange(64, device="cuda") / 64)
+    cosine, sine = angles.cos().float(), angles.sin().float()
+    y = torch.torch.empty_like(x)
+
+    def eager(x: Any, cosine: Any, sine: Any) -> Any:
+        a, b, c, s = x[:, :, 0].float(), x[:, :, 1].float(), cosine[:, None], sine[:, None]
+        return torch.torch.stack([a * c - b * s, b * c + a * s], 2).to(x.dtype)
+
+    expected = eager(x.double(), cosine.double(), sine.double()).double()
+    return Contest(
+        launch(elementwise.rotary, (x, cosine, sine, y)), eager, (x, cosine, sine), y, expected, 2 * (x.nbytes + cosine.nbytes), 2e-2
+    )
+
+
+def _transpose(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
+    x = torch.randn(m, n, dtype=dtype)
+    y = torch.torch.empty(n, m, device="cuda", dtype=dtype)
+    return Contest(
+        launch(elementwise.transpose, (x, y)), lambda x: x.T.contiguous(), (x,), y, x.double().T, 2 * x.nbytes, 0.0
+    )
+
+
+def _row_sum(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
+    x = torch.randn(m, n, dtype=dtype)
+    y = torch.torch.empty(m, device="cuda")
+    return Contest(
+        launch(rows.row_sum, (x, y), **_sizes(n)),
+        lambda x: x.sum(1, dtype=torch.torch.float32), (x,), y, x.double().sum(1), x.nbytes, 1e-4,
+    )  # fmt: skip
+
+
+def _column_sum(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
+    x = torch.randn(m, n, dtype=dtype)
+    parts, y = torch.torch.empty(16, n, device="cuda"), torch.torch.empty(1, n, device="cuda")
+
+    def ours(pins: dict[str, int]) -> Callable[[], object]:
+        first, second = launch(rows.column_sum, (x, parts))(pins), launch(rows.column_sum, (parts, y), BM=16)({})
+        return lambda: (first(), second())
+
+    return Contest(ours, lambda x: x.sum(0, keepdim=True, dtype=torch.torch.float32), (x,), y, x.double().sum(0, keepdim=True), x.nbytes, 1e-4)
+
+
+MAKERS: dict[str, Callable[..., Contest]] = {
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "swiglu": _swiglu,
+    "rotary": _rotary,
+    "transpose": _transpose,
+    "row_sum": _row_sum,
+    "column_sum": _column_sum,
+}
+
+
+def make_case(torch: Torch, kernel: str, dtype: str, m: int, n: int, warps: tuple[int, ...] = ()) -> Case:
+    """One row of the benchmark; ours also with each number of `warps`."""
+    contest = MAKERS[kernel](torch, {"bf16": torch.torch.bfloat16, "f32": torch.torch.float32}[dtype], m, n)
+    pinned = {"tesela": {}, **{f"tesela, {count} warps": {"warps": count} for count in warps}}
+    systems = [
+        torch.checked(torch.system(name, contest.ours(pins)), contest.output, contest.expected, contest.tolerance)
+        for name, pins in pinned.items()
+    ]
+    for name, function in (("torch", contest.eager), ("torch.compile", torch.torch.compile(contest.eager, dynamic=False))):
+        results: list[Any] = [None]
+
+        def run(function: Callable[..., Any] = function, results: list[Any] = results) -> None:
+            results[0] = function(*contest.inputs)
+
+        systems.append(torch.checked_result(torch.system(name, run), results, contest.expected, max(contest.tolerance, 1e-4)))
+    source = torch.torch.empty(contest.nbytes // 2, device="cuda", dtype=torch.torch.uint8)
+    target = torch.torch.empty_like(source)
+    systems.append(torch.system("copy", lambda: target.copy_(source)))
+    return Case(f"{kernel} {dtype} {m}×{n}", systems, nbytes=contest.nbytes, graph=False)

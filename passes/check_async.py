@@ -1,0 +1,631 @@
+"""check-async: channels, tokens and pending tiles are used as they must be, for every number of trips. Checks, and changes nothing.
+
+The block interpreter finds misuse on the inputs it is given; this pass has no inputs. It walks each kernel's control flow once for every
+*path*, with sizes that stay unknown (symbolic.py): whether a loop has another trip and whether a condition holds are questions, and each
+combination of answers that do not contradict one another is a path. On each, channels, slots and dots are what they are when the
+kernel runs, without their values:
+
+- a slot is filled, got and released in this order, the oldest first; a put needs a free one. Roles wait for one another; where all that is
+  left waits, and in a block without roles where anything waits, the kernel would wait for ever;
+- at the end every slot that was filled was got, and every one that was got was released, and no dot is under way;
+- a buffer is read between its get and its release, and a release comes after the dots that read the slot: their token, the result of one of them,
+  or that of a later one, was waited for;
+- `later N` of a get by cp.async counts no more puts than come after the one it waits for;
+- channels that were given overlapping places in shared memory hold nothing at one time, and no two have one mbarrier.
+
+**Why some trips stand for all.** A loop with unknown bounds is walked for 0, 1, 2, … trips, up to 2·d + 2 where its channels have at most d slots: d trips
+until every slot was used once, two that must leave the channels as they found them, and d at the end of which the fills ahead
+know. What is asked at the head of a trip is how many slots of each channel are filled and got; once it repeats, more trips in the middle are more of the
+same, and a loop where it does not repeat is an error, since it would run out of slots or of what fills them.
+
+What is not checked here: races between the threads of a role (barriers are derived below this level, and the simulator judges
+them), and values. `mbarrier` phases, byte counts and arrivals cannot be written at this level; they follow from types and roles.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from ..dialects import async_copy, tile
+from ..dialects.diagnostics import TeselaError, nearest_location
+from ..dialects.layout_attrs import SharedLayoutAttr
+from .alloc_shared import slot_bytes
+from .base import Pass, PassContext
+from .symbolic import Atom, Condition, Facts, Form, compare, negation, positive, structure
+
+MOST_PATHS = 250
+"""Paths of one kernel that are walked one after another. Where there are more (loops in loops whose trips differ), as many are drawn at random,
+by a fixed seed, and the pass says that it has not seen all."""
+MORE = 0.75
+"""How often a question is answered with yes at random: most ask whether there is another trip."""
+
+
+@dataclass
+class CheckAsync(Pass):
+    """Check the use of channels, tokens and pending tiles on every path."""
+
+    name: ClassVar[str] = "check-async"
+
+    def run(self, module: ModuleOp, context: PassContext) -> None:
+        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+            if any(isinstance(op, async_copy.ChannelOp | async_copy.DotOp) for op in kernel.walk()):
+                if not _Explorer(kernel).run():
+                    context.emitter.note(
+                        kernel,
+                        f"check-async walked {2 * MOST_PATHS} of the kernel's paths and found nothing; there are more",
+                    )
+
+
+# ---- paths ----------------------------------------------------------------------------------------------------------
+
+
+class _Explorer:
+    """All paths of one kernel: depth first, each walked from its start with the answers that lead to it."""
+
+    def __init__(self, kernel: tile.KernelOp) -> None:
+        self.kernel = kernel
+        self.active = {parent for op in kernel.walk() if _is_async(op) for parent in _parents(op)}
+        self.depths: dict[Operation, int] = {}
+        """For each loop the slots of the deepest channel that its own block uses, inner loops apart."""
+        for op in kernel.walk():
+            if _is_async(op) and op.operands and isinstance(op.operands[0].owner, async_copy.ChannelOp):
+                loop = next((parent for parent in _parents(op) if isinstance(parent, scf.ForOp | scf.WhileOp)), None)
+                if loop is not None:
+                    self.depths[loop] = max(self.depths.get(loop, 0), op.operands[0].owner.depth.value.data)
+
+    def most_trips(self, loop: Operation) -> int:
+        return 2 * self.depths.get(loop, 0) + 2
+
+    def run(self) -> bool:
+        """Walks the paths. Whether these were all."""
+        answers: list[bool] = []
+        for _ in range(MOST_PATHS):
+            path = _Path(self, answers)
+            path.walk()
+            answers = path.answers
+            while answers and not answers[-1]:
+                answers.pop()
+            if not answers:
+                return True
+            answers[-1] = False
+        choice = random.Random(0)
+        for _ in range(MOST_PATHS):
+            _Path(self, [], choice).walk()
+        return False
+
+
+def _is_async(op: Operation) -> bool:
+    return op.name.startswith("async.") and not isinstance(op, async_copy.ChannelOp)
+
+
+def _parents(op: Operation) -> Iterator[Operation]:
+    while (parent := op.parent_op()) is not None:
+        yield parent
+        op = parent
+
+
+# ---- what the protocol knows ----------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class _Slot:
+    """`put_number`: of the copies by cp.async before it, itself included; `reader`: the last dot that reads it, -1 for none."""
+
+    put_number: int
+    reader: int = -1
+    state: str = "filled"
+
+
+@dataclass(eq=False, slots=True)
+class _Ring:
+    op: async_copy.ChannelOp
+    depth: int
+    filled: deque[_Slot] = field(default_factory=deque)
+    got: deque[_Slot] = field(default_factory=deque)
+    overlapping: list[_Ring] = field(default_factory=list)
+    """Rings whose buffers share bytes with its own."""
+
+    @property
+    def name(self) -> str:
+        return f"%{self.op.res.name_hint}" if self.op.res.name_hint else "the channel"
+
+    @property
+    def used(self) -> int:
+        return len(self.filled) + len(self.got)
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """That dot `number` of role `role` is done; None: of no operation, -1: past."""
+
+    number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffer:
+    slot: _Slot
+    ring: _Ring
+
+
+@dataclass(slots=True)
+class _Role:
+    """One role on the way (or the block, where there are none). `waits`: the op it stands at."""
+
+    name: str
+    steps: Generator[Operation, None, None]
+    waits: Operation | None = None
+    issued: int = 0
+    """Dots."""
+    completed: int = -1
+    copies: int = 0
+    """Groups of copies by cp.async, also those a condition skipped."""
+    trips: list[tuple[Operation, int]] = field(default_factory=list)
+    """The loops it is in, with the number of the trip."""
+
+
+Steps = Generator[Operation, None, Any]
+"""A walk, which yields the operations it has to wait at."""
+
+
+class _Path:
+    """One walk through a kernel."""
+
+    def __init__(self, explorer: _Explorer, answers: list[bool], choice: random.Random | None = None) -> None:
+        """`answers`: the first ones, in the order of the questions; those after them are `choice`'s, or yes."""
+        self.explorer = explorer
+        self.kernel = explorer.kernel
+        self.answers = list(answers)
+        self.choice = choice
+        self.asked = 0
+        self.facts = Facts()
+        self.values: dict[SSAValue, Any] = {}
+        self.rings: dict[SSAValue, _Ring] = {}
+        self.role = _Role("", iter(()))  # type: ignore[arg-type]
+        self.loops: list[tuple[Form, Form, int]] = []
+        """Of the loops met so far: upper minus lower bound, step, and trips that are walked at most."""
+
+    # -- questions
+
+    def holds(self, condition: Condition) -> bool:
+        """The answer to a question on this path: what follows from earlier answers, else the next answer there is to try, yes first."""
+        match condition.kind:
+            case "not":
+                return not self.holds(condition.parts[0])
+            case "and":
+                return all(self.holds(part) for part in condition.parts)
+            case "or":
+                return any(self.holds(part) for part in condition.parts)
+            case "xor":
+                return self.holds(condition.parts[0]) != self.holds(condition.parts[1])
+            case "positive":
+                assert condition.form is not None
+                known = self.facts.is_positive(condition.form)
+                if known is None:
+                    known = (
+                        not any(_past(distance, step, trips, condition.form) for distance, step, trips in self.loops)
+                        and self._answer()
+                    )
+                    self.facts.learn(condition.form, known)
+                return known
+            case _:
+                if condition.atom not in self.facts.truths:
+                    self.facts.truths[condition.atom] = self._answer()
+                return self.facts.truths[condition.atom]
+
+    def _answer(self) -> bool:
+        if self.asked == len(self.answers):
+            self.answers.append(self.choice is None or self.choice.random() < MORE)
+        self.asked += 1
+        return self.answers[self.asked - 1]
+
+    # -- roles
+
+    def walk(self) -> None:
+        block = self.kernel.body.block
+        main = _Role("", self._block(block))
+        self._run([main])
+        for ring in self.rings.values():
+            for what, slots in (("filled and never got", ring.filled), ("got and never released", ring.got)):
+                if slots:
+                    raise self._error(
+                        ring.op,
+                        f"{len(slots)} of its slots {'is' if len(slots) == 1 else 'are'} {what} when the kernel ends",
+                    )
+
+    def _run(self, roles: list[_Role]) -> None:
+        """Runs roles until all have ended; each goes on until it has to wait."""
+        outer = self.role
+        left = list(roles)
+        while left:
+            moved = False
+            for role in list(left):
+                if role.waits is not None and not self._can_go_on(role.waits):
+                    continue
+                moved, self.role = True, role
+                role.waits = next(role.steps, None)
+                if role.waits is None:
+                    left.remove(role)
+                    if role.completed < role.issued - 1:
+                        raise self._error(
+                            self.kernel,
+                            f"a dot{_of(role)} is still under way when the kernel ends",
+                            "await its result, or release its buffers after its token",
+                        )
+            if not moved:
+                raise self._stuck(left)
+        self.role = outer
+
+    def _can_go_on(self, op: Operation) -> bool:
+        if isinstance(op, async_copy.RolesOp):
+            return True
+        ring = self.rings[op.operands[0]]
+        return bool(ring.filled) if isinstance(op, async_copy.GetOp) else ring.used < ring.depth
+
+    def _stuck(self, left: list[_Role]) -> TeselaError:
+        waits = []
+        for role in left:
+            assert role.waits is not None
+            ring = self.rings[role.waits.operands[0]]
+            why = (
+                f"{ring.name} is empty"
+                if isinstance(role.waits, async_copy.GetOp)
+                else (
+                    f"of {ring.name}'s {ring.depth} slots {len(ring.filled)} are filled and {len(ring.got)} got but not released"
+                )
+            )
+            waits.append((role, why))
+        (self.role, reason), *others = waits
+        assert self.role.waits is not None
+        also = "".join(
+            f"; role {role.name} waits at {role.waits.name}{_line(role.waits)}: {why}"
+            for role, why in others
+            if role.waits is not None
+        )
+        return self._error(
+            self.role.waits, f"{'role ' + self.role.name if self.role.name else 'this'} waits for ever: {reason}{also}"
+        )
+
+    def _error(self, op: Operation, problem: str, hint: str | None = None) -> TeselaError:
+        """The error, with how the walk came there."""
+        where = ", ".join(f"trip {trip} of the loop{_line(loop)}" for loop, trip in self.role.trips)
+        error = TeselaError.at(op, problem + (f" (in {where})" if where else ""), hint)
+        return error
+
+    # -- blocks
+
+    def _block(self, block: Block) -> Steps:
+        """Walks a block; gives what its terminator hands on."""
+        for op in block.ops:
+            match op:
+                case scf.YieldOp() | scf.ConditionOp():
+                    return [self._get(value) for value in op.operands]
+                case scf.ForOp():
+                    yield from self._for(op)
+                case scf.WhileOp():
+                    yield from self._while(op)
+                case scf.IfOp():
+                    yield from self._if(op)
+                case async_copy.RolesOp():
+                    roles = [_Role(name, self._block(body.block)) for name, body in zip(op.role_names, op.bodies)]
+                    self._run(roles)
+                case _ if op.name.startswith("async."):
+                    yield from self._async(op)
+                case _:
+                    self._scalar(op)
+        return []
+
+    def _for(self, op: scf.ForOp) -> Steps:
+        lower, upper, step = (self._form(value) for value in (op.lb, op.ub, op.step))
+        for atom, factor in step.terms:
+            if step.constant == 0 and len(step.terms) == 1 and factor > 0:
+                self.facts.always_positive(atom)
+        carried = [self._get(value) for value in op.iter_args]
+        body = op.body.block
+        if op not in self.explorer.active:
+            self._forget(op)
+            return
+        self.loops.append((upper - lower, step, self.explorer.most_trips(op)))
+        counter, heads = lower, [self._head()]
+        while self.holds(positive(upper - counter)):
+            self.values[body.args[0]] = counter
+            self.values.update(zip(body.args[1:], carried))
+            self.role.trips.append((op, len(heads) - 1))
+            carried = yield from self._block(body)
+            self.role.trips.pop()
+            counter = counter + step
+            heads.append(self._head())
+            self._check_repeats(op, heads)
+        self.values.update(zip(op.results, carried))
+
+    def _check_repeats(self, op: scf.ForOp, heads: list[tuple[Any, ...]]) -> None:
+        """In a role the channels' state is no matter of the loop alone: what there is too much of, or too little, is found at the end."""
+        depth = self.explorer.depths.get(op, 0)
+        if (
+            len(heads) == 2 * depth + 2
+            and heads[depth] != heads[depth + 1]
+            and not any(isinstance(parent, async_copy.RolesOp) for parent in _parents(op))
+        ):
+            raise self._error(
+                op,
+                "every trip leaves the channels in another state than it found them, so that the loop runs out of slots or of what fills them",
+                "release as many slots in a trip as it gets, and fill as many as are got",
+            )
+
+    def _head(self) -> tuple[Any, ...]:
+        """What the protocol knows at the head of a trip."""
+        return tuple((len(ring.filled), len(ring.got)) for ring in self.rings.values())
+
+    def _while(self, op: scf.WhileOp) -> Steps:
+        if op not in self.explorer.active:
+            self._forget(op)
+            return
+        handed = [self._get(value) for value in op.arguments]
+        before, after = op.before_region.block, op.after_region.block
+        for trip in range((most := self.explorer.most_trips(op)) + 1):
+            self.values.update(zip(before.args, handed))
+            self.role.trips.append((op, trip))
+            test, *handed = yield from self._block(before)
+            again = trip < most and self.holds(self._condition(test, (op, trip)))
+            if not again:
+                self.role.trips.pop()
+                break
+            self.values.update(zip(after.args, handed))
+            handed = yield from self._block(after)
+            self.role.trips.pop()
+        self.values.update(zip(op.results, handed))
+
+    def _if(self, op: scf.IfOp) -> Steps:
+        if op not in self.explorer.active and not any(_is_tracked(result.type) for result in op.results):
+            self._forget(op)
+            return
+        taken, other = op.true_region, op.false_region
+        if not self.holds(self._condition(self._get(op.cond), op)):
+            taken, other = other, taken
+        results = (yield from self._block(taken.block)) if taken.blocks else []
+        for skipped in other.walk():
+            self._count_copy(skipped)
+        self.values.update(zip(op.results, results))
+
+    def _forget(self, op: Operation) -> None:
+        """An op with regions in which nothing of interest happens: its results are what they are."""
+        key = self._key(op)
+        for index, result in enumerate(op.results):
+            if _is_tracked(result.type):
+                self.values[result] = Form.of(structure((key, index)))
+
+    # -- values
+
+    def _get(self, value: SSAValue) -> Any:
+        if value not in self.values:
+            self.values[value] = (
+                Form.of(("value", value.name_hint, str(value.type), id(value))) if _is_tracked(value.type) else None
+            )
+        return self.values[value]
+
+    def _form(self, value: SSAValue) -> Form:
+        found = self._get(value)
+        return (
+            found
+            if isinstance(found, Form)
+            else Form.of(("truth", found) if isinstance(found, Condition) else ("opaque", id(value)))
+        )
+
+    def _condition(self, value: Any, where: Atom) -> Condition:
+        if isinstance(value, Condition):
+            return value
+        if isinstance(value, Form):
+            return negation(Condition("and", parts=(positive(Form(1) - value), positive(value + Form(1)))))
+        return Condition("atom", atom=("at", where, self.asked))
+
+    def _key(self, op: Operation) -> Atom:
+        """What makes the operation's results what they are: its name, properties and operands, and those of what is in its regions."""
+        own = (op.name, *((name, str(value)) for name, value in sorted((op.properties | op.attributes).items())))
+        operands = tuple(self.values.get(operand) or (operand.name_hint, str(operand.type)) for operand in op.operands)
+        inside = tuple(self._key(inner) for region in op.regions for block in region.blocks for inner in block.ops)
+        return (own, operands, inside)
+
+    def _scalar(self, op: Operation) -> None:
+        if not op.results or not any(_is_tracked(result.type) for result in op.results):
+            return
+        self.values[op.results[0]] = self._computed(op)
+        for index, result in enumerate(op.results[1:], 1):
+            self.values[result] = Form.of(structure((self._key(op), index)))
+
+    def _computed(self, op: Operation) -> Form | Condition:
+        match op:
+            case arith.ConstantOp() if isinstance(op.value, IntegerAttr):
+                return Form(op.value.value.data)
+            case arith.AddiOp() | arith.SubiOp() if not _is_bool(op.results[0].type):
+                left, right = self._form(op.operands[0]), self._form(op.operands[1])
+                return left + right if isinstance(op, arith.AddiOp) else left - right
+            case arith.MuliOp():
+                left, right = self._form(op.operands[0]), self._form(op.operands[1])
+                if right.is_constant:
+                    return left.scaled(right.constant)
+                if left.is_constant:
+                    return right.scaled(left.constant)
+            case arith.IndexCastOp():
+                return self._form(op.operands[0])
+            case arith.CmpiOp() if not _is_bool(op.operands[0].type):
+                predicate = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")[
+                    op.predicate.value.data
+                ]
+                return compare(predicate, self._form(op.operands[0]), self._form(op.operands[1]))
+            case arith.AndIOp() | arith.OrIOp() | arith.XOrIOp() if _is_bool(op.results[0].type):
+                kind = {"arith.andi": "and", "arith.ori": "or", "arith.xori": "xor"}[op.name]
+                return Condition(kind, parts=tuple(self._condition(self._get(value), value) for value in op.operands))
+            case arith.MinSIOp() | arith.MaxSIOp():
+                left, right = self._form(op.operands[0]), self._form(op.operands[1])
+                if (difference := left - right).is_constant:
+                    return left if (difference.constant < 0) == isinstance(op, arith.MinSIOp) else right
+            case _:
+                pass
+        return Form.of(structure((self._key(op), 0)))
+
+    # -- the protocol
+
+    def _async(self, op: Operation) -> Steps:
+        match op:
+            case async_copy.ChannelOp():
+                self._open(op)
+            case async_copy.PutOp() | async_copy.WriteOp():
+                ring = self.rings[op.channel]
+                if ring.used >= ring.depth:
+                    yield op
+                for other in ring.overlapping:
+                    if other.used:
+                        raise self._error(
+                            op,
+                            f"fills a buffer of {ring.name}, whose bytes are also {other.name}'s, which is in use",
+                            "let alloc-shared place the channels",
+                        )
+                self._count_copy(op)
+                ring.filled.append(_Slot(self.role.copies))
+            case async_copy.GetOp():
+                ring = self.rings[op.channel]
+                if not ring.filled:
+                    yield op
+                slot = ring.filled.popleft()
+                self._check_later(op, slot)
+                slot.state = "got"
+                ring.got.append(slot)
+                self.values[op.res] = _Buffer(slot, ring)
+            case async_copy.ReleaseOp():
+                self._release(op)
+            case async_copy.TransposeOp():
+                self.values[op.res] = self._get(op.source)
+            case async_copy.ReadOp():
+                self._read(op, op.source, -1)
+            case async_copy.DotOp():
+                number, self.role.issued = self.role.issued, self.role.issued + 1
+                for operand in (op.lhs, op.rhs):
+                    self._read(op, operand, number)
+                self.values[op.res] = self.values[op.read] = _Event(number)
+            case async_copy.AwaitOp():
+                self._wait(self._get(op.pending))
+            case async_copy.ReadyOp():
+                self.values[op.res] = _Event(-1)
+            case async_copy.TokenOp():
+                self.values[op.res] = _Event(None if op.event.data == "none" else -1)
+            case _:
+                pass  # async.store: its channel is its own
+
+    def _open(self, op: async_copy.ChannelOp) -> None:
+        ring = self.rings[op.res] = _Ring(op, op.depth.value.data)
+        span, barriers = _place(op), _barriers(op)
+        for other in self.rings.values():
+            if other is ring:
+                continue
+            if _overlap(barriers, _barriers(other.op)):
+                raise self._error(
+                    op,
+                    f"its mbarriers at {barriers.start} to {barriers.stop} are also {other.name}'s",
+                    "let alloc-shared place the channels",
+                )
+            if _overlap(span, _place(other.op)):
+                ring.overlapping.append(other)
+                other.overlapping.append(ring)
+
+    def _count_copy(self, op: Operation) -> None:
+        if (
+            isinstance(op, async_copy.PutOp)
+            and op.via is not None
+            and op.via.data == "cp.async"
+            and self.rings[op.channel].depth > 1
+        ):
+            self.role.copies += 1
+
+    def _check_later(self, op: async_copy.GetOp, slot: _Slot) -> None:
+        stated = op.later.value.data if op.later is not None else 0
+        if stated > (later := self.role.copies - slot.put_number):
+            raise self._error(
+                op,
+                f"counts on {stated} later groups of copies, but only {later} come after the put of this slot: it may not be filled yet",
+            )
+
+    def _read(self, op: Operation, operand: SSAValue, reader: int) -> None:
+        buffer = self._get(operand)
+        if not isinstance(buffer, _Buffer):
+            return
+        if buffer.slot.state != "got":
+            raise self._error(
+                op,
+                f"reads a buffer of {buffer.ring.name} after its slot was released",
+                "release the slot after its last reader",
+            )
+        buffer.slot.reader = max(buffer.slot.reader, reader)
+
+    def _wait(self, event: Any) -> None:
+        if isinstance(event, _Event) and event.number is not None:
+            self.role.completed = max(self.role.completed, event.number)
+
+    def _release(self, op: async_copy.ReleaseOp) -> None:
+        ring = self.rings[op.channel]
+        event = self._get(op.token) if op.token is not None else None
+        if isinstance(event, _Event) and event.number is None:
+            return
+        if not ring.got:
+            raise self._error(op, f"no slot of {ring.name} was got and not yet released", "release each slot once")
+        self._wait(event)
+        slot = ring.got.popleft()
+        if slot.reader > self.role.completed:
+            raise self._error(
+                op,
+                f"the slot of {ring.name} is released while a dot may still read it, and the next put overwrites it",
+                "release it after that dot's token, or await the dot's result before",
+            )
+        slot.state = "free"
+
+
+def _past(distance: Form, step: Form, trips: int, form: Form) -> bool:
+    """Whether `form > 0` asks for a trip after the last one that is walked, of a loop from 0 up to `distance`: distance - k·step, k ≥ trips."""
+    beyond = distance - step.scaled(trips) - form
+    if step.is_constant:
+        return beyond.is_constant and beyond.constant >= 0
+    (atom, factor), *others = step.terms
+    more = dict(beyond.terms).get(atom, 0) // factor
+    return more >= 0 and beyond == step.scaled(more)
+
+
+def _of(role: _Role) -> str:
+    return f" of role {role.name}" if role.name else ""
+
+
+def _line(op: Operation) -> str:
+    location = nearest_location(op)
+    return f" at line {location.line}" if location is not None else ""
+
+
+def _is_bool(kind: Attribute) -> bool:
+    return isinstance(kind, IntegerType) and kind.width.data == 1
+
+
+def _is_tracked(kind: Attribute) -> bool:
+    return isinstance(kind, IndexType | IntegerType)
+
+
+def _place(op: async_copy.ChannelOp) -> range:
+    """The bytes of its buffers, once it is placed."""
+    if op.offset is None or not isinstance(op.res.type.layout, SharedLayoutAttr):
+        return range(0)
+    return range(op.offset.value.data, op.offset.value.data + op.depth.value.data * slot_bytes(op))
+
+
+def _barriers(op: async_copy.ChannelOp) -> range:
+    if op.barrier is None:
+        return range(0)
+    return range(
+        op.barrier.value.data, op.barrier.value.data + 8 * op.depth.value.data * (2 if op.joins_roles() else 1)
+    )
+
+
+def _overlap(a: range, b: range) -> bool:
+    return max(a.start, b.start) < min(a.stop, b.stop)

@@ -1,0 +1,46 @@
+"""Bounds of what atomic additions of floats leave in an array, whatever their order (docs/numbers.md N42).
+
+Of an element x₀ to which x₁ … xₙ are added one by one, each time rounded, the result is off by at most n·ε·Σ|xᵢ| to first order, in any order of the
+additions; and by nothing where every partial sum is exact, as those of small integers are. So for each element the sums of magnitudes and the
+number of additions are kept, over all updates of the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import tile_arithmetic as ta
+from .tile_arithmetic import F64, Value
+
+PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+"""Significand bits by NumPy's name of the type (IEEE 754; bf16: 8)."""
+
+
+class AtomicSums:
+    """What was added to the elements of one array. `low` and `high` bound what it held before."""
+
+    def __init__(self, low: Value, high: Value, bit: float):
+        self._low, self._high = low.astype(F64), high.astype(F64)
+        self._size = np.maximum(np.abs(self._low), np.abs(self._high))
+        self._count = np.zeros(low.shape, F64)
+        self._bit = bit
+        """A power of two of which all that was added is a multiple."""
+
+    def add(self, positions: tuple[Any, ...], low: Value, high: Value, bit: float) -> None:
+        """`low` to `high` are added at `positions`."""
+        self._bit = min(self._bit, bit)
+        np.add.at(self._low, positions, low.astype(F64))
+        np.add.at(self._high, positions, high.astype(F64))
+        np.add.at(self._size, positions, np.maximum(np.abs(low.astype(F64)), np.abs(high.astype(F64))))
+        np.add.at(self._count, positions, 1.0)
+
+    def bounds(self, positions: tuple[Any, ...], dtype: np.dtype) -> tuple[Value, Value]:
+        """The least and greatest that the elements at `positions` may hold."""
+        precision = PRECISION[dtype.name]
+        size = self._size[positions]
+        exact = size <= self._bit * 2.0**precision
+        slack = np.where(exact, 0.0, 1.01 * (self._count[positions] + 1) * 2.0**-precision * size)
+        low, high = self._low[positions] - slack, self._high[positions] + slack
+        return ta.cast(np.asarray(low), dtype), ta.cast(np.asarray(high), dtype)

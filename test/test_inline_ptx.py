@@ -1,0 +1,119 @@
+"""Inline PTX: for each element at every level, and what is refused."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from everywhere import everywhere
+
+import tesela
+from tesela import Array, TeselaError, bf16, f16, f32, i1, i8, i32, i64
+from tesela.dialects.inline_ptx import InlineError, read_inline
+
+M, N = tesela.dims("M N")
+T = tesela.dtype("T")
+
+
+@tesela.kernel
+def products(x: Array[f32, N], y: Array[f32, N], z: Array[f32, N], w: Array[f32, N]):
+    i = tesela.grid(tesela.ceildiv(N, 64)) * 64
+    a, b = x[i : i + 64], y[i : i + 64]
+    total, least = tesela.inline_ptx(
+        """
+        mul.rn.f32 %square, $2, $2;   // a register of its own
+        fma.rn.f32 $0, %square, $3, 0f3F800000;
+        min.f32 $1, $2, $3;
+        """,
+        a, b, result=(f32, f32),
+    )  # fmt: skip
+    z[i : i + 64], w[i : i + 64] = total, least
+
+
+def test_several_instructions_and_results():
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(100).astype(np.float32) for _ in range(2))
+    for found in everywhere(products, {"x": x, "y": y, "z": np.zeros_like(x), "w": np.zeros_like(x)}):
+        np.testing.assert_allclose(found["z"], x * x * y + 1, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(found["w"], np.minimum(x, y))
+
+
+@tesela.kernel
+def of_any_type(x: Array[T, M, N], y: Array[T, M, N], TEXT: tesela.constexpr):
+    y[0:5, 0:32] = tesela.inline_ptx(TEXT, x[0:5, 0:32], 3, result=x.dtype)
+
+
+TEXTS = {
+    f16: (np.float16, "add.rn.f16 $0, $1, $1;"),
+    bf16: (ml_dtypes.bfloat16, "neg.bf16 $0, $1;"),
+    i8: (np.int8, "add.s16 $0, $1, 1;"),
+    i32: (np.int32, "popc.b32 $0, $1;"),
+    i64: (np.int64, "not.b64 $0, $1;"),
+    i1: (np.bool_, "not.pred $0, $1;"),
+}
+EXPECTED = {
+    f16: lambda x: x + x,
+    bf16: lambda x: -x,
+    i8: lambda x: x + np.int8(1),
+    i32: lambda x: np.bitwise_count(x) if hasattr(np, "bitwise_count") else np.array([[bin(v).count("1") for v in row] for row in x]),
+    i64: lambda x: ~x,
+    i1: lambda x: ~x,
+}
+
+
+@pytest.mark.parametrize("dtype", TEXTS)
+def test_every_element_type(dtype):
+    kind, text = TEXTS[dtype]
+    x = np.random.default_rng(1).integers(0, 2 if dtype is i1 else 50, (5, 32)).astype(kind)
+    for found in everywhere(of_any_type, {"x": x, "y": np.zeros_like(x)}, {"T": dtype, "TEXT": text}):
+        np.testing.assert_array_equal(found["y"], EXPECTED[dtype](x))
+
+
+@tesela.kernel
+def scalars(x: Array[i32, N], y: Array[i32, N]):
+    i = tesela.grid(N)
+    y[i] = tesela.inline_ptx("clz.b32 $0, $1;", x[i], result=i32)
+
+
+def test_scalars():
+    x = np.array([0, 1, 255, -1], np.int32)
+    for found in everywhere(scalars, {"x": x, "y": np.zeros(4, np.int32)}):
+        assert list(found["y"]) == [32, 31, 24, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ex2.approx.f33 $0, $1;", "unknown PTX instruction 'ex2.approx.f33': the table has no such form of 'ex2'; nearest: ..."),
+        ("ld.global.b32 $0, [$1];", "'ld.global.b32' has effects (read:global)"),
+        ("shfl.sync.bfly.b32 $0, $1, 1, 31, -1;", "'shfl.sync.bfly.b32' has effects (convergent)"),
+        ("add.rn.f32 $0, $1;", "'add.rn.f32 $0, $1': 'add.rn.f32' takes d:b32, s:b32, s:b32, found 2 operands"),
+        ("add.rn.f64 $0, $1, $1;", "'add.rn.f64 $0, $1, $1': $1 is b32, s:b64 is required"),
+        ("cvt.s64.s32 $0, $1;", "'cvt.s64.s32 $0, $1': $0 is b32, d:b64 is required"),
+        ("add.rn.f32 $0, $1, $7;", "'add.rn.f32 $0, $1, $7': there is no $7"),
+        ("add.rn.f32 $0, $1, %t;", "'add.rn.f32 $0, $1, %t': %t is read before it is written"),
+        ("add.rn.f32 $0, $1, $0;", "'add.rn.f32 $0, $1, $0': $0 is read before it is written"),
+        ("add.rn.f32 $1, $1, $1;", "'add.rn.f32 $1, $1, $1': $1 cannot be written"),
+        ("add.rn.f32 $0, $1, 1.0;", "'add.rn.f32 $0, $1, 1.0': 1.0 is no operand"),
+        ("add.rn.f32 %t, $1, $1;", "the text never writes the result $0"),
+        ("", "the text never writes the result $0"),
+        ("@p add.rn.f32 $0, $1, $1;", "'@p add.rn.f32 $0, $1, $1' is no plain instruction"),
+        (".reg .b32 t;", "'.reg .b32 t' is no plain instruction"),
+    ],
+)
+def test_refused_texts(text, message):
+    with pytest.raises(InlineError) as caught:
+        read_inline(text, ["b32"], ["b32"])
+    head, dots, _ = message.partition("...")
+    assert caught.value.message == message if not dots else caught.value.message.startswith(head)
+
+
+@tesela.kernel
+def maxima(x: Array[f32, N], y: Array[f32, N]):
+    y[0:32] = tesela.inline_ptx("tanh.approx.bf16x2 $0, $1;", x[0:32].to(f32), result=f32)
+
+
+def test_instructions_of_a_later_target():
+    x = np.zeros(32, np.float32)
+    with pytest.raises(TeselaError, match="tanh.approx.bf16x2 needs sm_90, the kernel's target is sm_80"):
+        maxima(x, x.copy(), target="sm_80", device="sim")
