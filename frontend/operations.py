@@ -80,7 +80,7 @@ def ceildiv(t: Tracer, x: Any, y: Any) -> Any:
 
 @builds("assume")
 def assume(t: Tracer, fact: Any) -> None:
-    raise AssertionError("the tracer reads the fact's syntax")  # see Tracer._assume
+    raise AssertionError("the tracer reads the fact's syntax")  # see assumptions.py
 
 
 # Memory

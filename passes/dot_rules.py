@@ -43,8 +43,6 @@ from math import gcd, prod
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import (
     MemRefType,
-    NoneAttr,
-    StridedLayoutAttr,
     StringAttr,
     TensorType,
 )
@@ -57,7 +55,7 @@ from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import Mode, SharedLayout, TVLayout
 from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
-from ..dialects.tile_types import memory_bytes
+from ..dialects.tile_types import memory_bytes, static_strides
 from .dot_types import REGISTER_BYTES, STEP_BYTES, DotKind, dot_kind
 
 WGMMA_ROWS, WGMMA_MAX_N = 64, 256
@@ -546,18 +544,6 @@ def contiguous_dim(put: async_copy.PutOp) -> int | None:
     kind = put.array.type
     strides = static_strides(kind)
     return next((d for d, of in enumerate(put.tile_dims()) if strides[of] == 1), None)
-
-
-def static_strides(kind: MemRefType) -> tuple[int | None, ...]:
-    """The strides that a memref type states, in elements; None where it leaves one open."""
-    if isinstance(kind.layout, StridedLayoutAttr):
-        return tuple(None if isinstance(entry, NoneAttr) else entry.data for entry in kind.layout.strides.data)
-    strides: list[int | None] = []
-    stride: int | None = 1
-    for extent in reversed(kind.get_shape()):
-        strides.append(stride)
-        stride = None if stride is None or extent < 0 else stride * extent
-    return tuple(reversed(strides))
 
 
 def channel_layouts(channel: async_copy.ChannelOp, reach: Sequence[int]) -> list[list[SharedLayout]]:
