@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 
 import pytest
 from judged_programs import PROGRAMS
@@ -40,7 +40,7 @@ def test_a_subset_is_caught() -> None:
         launch = recorded(name, target)
         trial = Trial(launch, ({"policy": "latest"}, {"policy": "earliest"}, {"seed": 0}))
         every = sites(launch)
-        for mutant in choose(every, 1, f"test/{name}", fits=lambda mutant: is_live(trial, launch, mutant))[::2]:
+        for mutant in choose(every, 1, f"test/{name}", fits=partial(is_live, trial, launch))[::2]:
             verdict = trial.judge(mutant)
             rows.append({"kind": mutant.kind, "outcome": verdict.outcome})
             assert verdict.outcome in ("reported", "equivalent"), f"{name} {target} {mutant.key}: {verdict}"
