@@ -59,7 +59,8 @@ class TensorMapSpec:
 class Param:
     """A kernel parameter, in PTX order. `kind`:
     'pointer' (arg: an array, b64) · 'dim' (arg: a symbolic dimension's name, b64) · 'stride' (arg, index: in elements, b64)
-    · 'messages' (the address of a launch's buffer, device_messages.py, b64) · 'scalar' (arg; type by its dtype: index and i64 b64, i32/f32 b32, f16/bf16 b16, i1 b8 in memory) · 'tensormap' (128 bytes, align 64)."""
+    · 'messages' (the address of a launch's buffer, device_messages.py, b64) · 'scalar' (arg; type by its dtype: index and i64 b64, i32/f32 b32, f16/bf16 b16, i1 b8 in memory) · 'tensormap' (128 bytes, align 64)
+    · 'workspace', 'counters' (no arg; b64: memory of the launch, see LaunchPlan)."""
 
     kind: str
     name: str
@@ -90,6 +91,8 @@ class LaunchPlan:
     first (up to 3); the physical grid is the same unless the kernel is `persistent`: then any number of blocks up to that of the logical
     grid does, one for each multiprocessor, and each walks its share. `cluster`: blocks of a cluster, which walk the grid as one, side by side along
     `cluster_axis` of the logical grid. `shared_bytes`: dynamic shared memory.
+    `workspace_bytes`: for each point of the logical grid, of memory that holds nothing before the launch and nothing after it; a plan that asks for some also
+    asks for a counter of 32 bits for each point, which is zero before the launch and after it.
     `dims`: the symbolic dimensions' names in order. `notes`: what a reader should know (slow paths taken and why)."""
 
     name: str
@@ -105,6 +108,7 @@ class LaunchPlan:
     requirements: tuple[Requirement, ...] = ()
     notes: tuple[str, ...] = ()
     persistent: bool = False
+    workspace_bytes: int = 0
     messages: tuple[MessageSite, ...] = ()
     """Where the program may print, or an assertion fail; with any, there is a parameter of kind 'messages'."""
 

@@ -56,6 +56,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
+from .tile_assume import AssumeOp
 from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
 from .tile_inline import InlinePtxOp
 from .tile_kernel import (
@@ -70,6 +71,7 @@ from .tile_kernel import (
 )
 from .tile_memory import LoadOp, StoreOp
 from .tile_messages import AssertOp, PrintOp
+from .tile_parts import SumPartsOp
 from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_types import (
     ELEMENT_TYPES,
@@ -90,6 +92,7 @@ from .tile_types import (
 __all__ = [
     "CLUSTER_SHAPE",
     "AssertOp",
+    "AssumeOp",
     "AtomicKind",
     "AtomicKindAttr",
     "AtomicOp",
@@ -125,6 +128,7 @@ __all__ = [
     "SplitOp",
     "StoreIndexedOp",
     "StoreOp",
+    "SumPartsOp",
     "TargetAttr",
     "Tile",
     "TransposeOp",
@@ -653,11 +657,13 @@ Tile = Dialect(
         GridExtentOp,
         LoadOp,
         StoreOp,
+        SumPartsOp,
         LoadIndexedOp,
         StoreIndexedOp,
         AtomicOp,
         PrintOp,
         AssertOp,
+        AssumeOp,
         InlinePtxOp,
         DotOp,
         ReduceOp,

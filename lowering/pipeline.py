@@ -1,6 +1,6 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
-    tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
+    tile  --split-reduction, plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
           --form-clusters, persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
           skip-identities, join-channels, alloc-shared-->  scheduled
           --tile-to-ptx, overlap-waits-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
@@ -28,16 +28,24 @@ if TYPE_CHECKING:
 
 STAGES: dict[str, tuple[str, ...]] = {
     "tile": (),
-    "async": ("plan-dataflow",),
+    "async": ("split-reduction", "plan-dataflow"),
     "layout": ("infer-layouts",),
     "schedule": (
-        "form-clusters", "persist-grid", "stage-stores", "specialize-warps", "pipeline-loops", "split-loops", "skip-identities", "join-channels",
+        "form-clusters",
+        "persist-grid",
+        "stage-stores",
+        "specialize-warps",
+        "pipeline-loops",
+        "split-loops",
+        "skip-identities",
+        "join-channels",
         "alloc-shared",
     ),
     "ptx-ir": ("tile-to-ptx", "overlap-waits", "assign-registers"),
 }
 
 ORDER: tuple[tuple[str, str, str], ...] = (
+    ("split-reduction", "plan-dataflow", "a loop is split while its loads, which no other block may see, are values"),
     ("plan-dataflow", "infer-layouts", "buffers must exist before they are laid out, and layouts depend on the number of warps"),
     ("infer-layouts", "specialize-warps", "what can be loaded by another role depends on how it is copied"),
     ("infer-layouts", "form-clusters", "what blocks can share depends on how it is copied and where it lies"),

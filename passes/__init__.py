@@ -27,6 +27,9 @@ class PassEntry(NamedTuple):
 
 
 PASSES: dict[str, PassEntry] = {
+    "split-reduction": PassEntry(
+        "tesela.passes.split_reduction:SplitReduction", "let several blocks share the trips of a loop that only adds up"
+    ),
     "plan-dataflow": PassEntry(
         "tesela.passes.plan_dataflow:PlanDataflow", "let the operands of dots travel through channels; choose the warps"
     ),

@@ -198,8 +198,9 @@ def _access(array: SSAValue) -> str:
     return "rw" if reads and writes else "w" if writes else "r"
 
 
-PINS = ("warps", "stages", "cluster")
-"""Choices of the compiler that a caller can make instead: warps of a block, buffers of each channel that loops fill ahead, blocks of a cluster."""
+PINS = ("warps", "stages", "split", "cluster")
+"""Choices of the compiler that a caller can make instead: warps of a block, buffers of each channel that loops fill ahead, blocks that share a
+point of the grid (1: none), blocks of a cluster (1: none)."""
 
 
 def specialize(module: ModuleOp, name: str, facts: Facts, pins: Mapping[str, int] | None = None) -> ModuleOp:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StridedLayoutAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, i64
 from xdsl.ir import Region
 
 from ...dialects import ptx, tile
@@ -23,8 +23,10 @@ from ...dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, Sc
 from ...dialects.ptx import reg
 from ...dialects.target import Target
 from ...passes.access import memory_bytes
+from ...passes.alloc_shared import SCRATCH_ALIGNMENT
 from ...passes.base import Pass, PassContext
-from . import channels, dots, elementwise, indexed, inline, memory, messages, pairs, reduce, roles, shapes  # noqa: F401 -- they register their handlers
+from ...passes.dot_rules import round_up
+from . import channels, dots, elementwise, indexed, inline, memory, messages, pairs, parts, reduce, roles, shapes  # noqa: F401 -- they register their handlers
 from .context import Context, lowers, scalar_class
 from .control import lower_block
 from .stores import finish_stores
@@ -63,7 +65,7 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
     """The ptx kernel of a tile kernel that has layouts. Raises TeselaError at the op that cannot be lowered."""
     ctx = Context(kernel, target, kernel_warps(kernel))
     shared = kernel.attributes.get("shared")
-    ctx.scratch_base = -(-shared.value.data // 16) * 16 if isinstance(shared, IntegerAttr) else 0
+    ctx.scratch_base = round_up(shared.value.data, SCRATCH_ALIGNMENT) if isinstance(shared, IntegerAttr) else 0
     for name, argument in zip(kernel.names, kernel.args):
         if not isinstance(argument.type, MemRefType):
             ctx.set(argument, _scalar_argument(ctx, name, argument.type))
@@ -126,8 +128,6 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
         exprs = kernel.shape_exprs(index) or ()
         noalias = kernel.arg_attr(index, "noalias") is not None
         strides = tuple(ctx.static_stride(argument, dim) for dim in range(kind.get_num_dims()))
-        if not isinstance(kind.layout, StridedLayoutAttr) and kind.get_num_dims() and None in strides:
-            raise ctx.error(argument, f"argument %{name}: state its strides, as in strided<[?, 1]>")
         args.append(
             ArrayArg(
                 name,
@@ -158,6 +158,7 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
         requirements=tuple(requirements),
         notes=tuple(ctx.notes),
         persistent=tile.walks_its_grid(kernel),
+        workspace_bytes=ctx.workspace_bytes,
         messages=tuple(ctx.messages),
     )
 
