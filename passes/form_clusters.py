@@ -76,6 +76,18 @@ class FormClusters(Pass):
                 context.emitter.note(kernel, f"no clusters of {wanted} blocks are formed: {found}")
 
 
+def describe(kernel: tile.KernelOp, target: Target) -> str | None:
+    """Which clusters are formed, or why none, in a line; None for a kernel without roles, of which nobody would expect any. Layouts must be known."""
+    if not decide(kernel, target).puts:
+        return None
+    wanted = _stated_size(kernel)
+    found = "it is stated so" if wanted == 1 else _decide(kernel, target, wanted)
+    if not isinstance(found, Shared):
+        return f"no clusters: {found}"
+    names = dict.fromkeys(f"%{put.array.name_hint}" if put.array.name_hint else "an array" for put in found.puts)
+    return f"clusters of {found.blocks} blocks along axis {found.axis} of the grid load the tiles of {' and '.join(names)} together"
+
+
 def _stated_size(kernel: tile.KernelOp) -> int | None:
     value = kernel.attributes.get("cluster")
     if value is None:

@@ -172,6 +172,26 @@ def test_what_is_stated():
     assert made.variant(facts=usual_facts(made.contract)).plan.cluster == (1, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("pins", "line"),
+    [
+        (None, "clusters of 2 blocks along axis 0 of the grid load the tiles of %B together"),
+        ({"cluster": 1}, "no clusters: it is stated so"),
+        ({"cluster": 8}, "clusters of 8 blocks along axis 0 of the grid load the tiles of %B together"),
+    ],
+    ids=str,
+)
+def test_explained(pins, line):
+    made = compile(gemm(128, 256), "sm_90a", pins=pins)
+    assert line in made.explain(facts=usual_facts(made.contract)).splitlines()
+
+
+def test_explained_why_not():
+    made = compile(bound("arith.addi %m, %n"), "sm_90a")
+    lines = [line for line in made.explain(facts=usual_facts(made.contract)).splitlines() if line.startswith("no clusters: ")]
+    assert len(lines) == 1 and "how often the tile of %B is loaded depends on the point along axis 0" in lines[0]
+
+
 def test_parts():
     """Half of the rows of each box, in whole periods of the swizzle."""
     assert multicast_part(SharedLayout.tma((256, 64), 2, 128, (1, 0)), 2, 2) == Part(0, 128, 16384)
