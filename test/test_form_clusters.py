@@ -161,6 +161,17 @@ def test_why_not(text, reason):
     assert len(notes) == 1 and notes[0].startswith("no clusters of 2 blocks are formed: ") and reason in notes[0]
 
 
+def test_where_l2_keeps_up_blocks_stay_alone():
+    """A dot of 128×256×64 loads 48 bytes a clock, two that share B's tile 32 each; L2 gives 39."""
+    one = gemm(128, 256).replace("[M, K]", "[M, K] {align = 16}").replace("[N, K]", "[N, K] {align = 16}").replace("[M, N]", "[M, N] {noalias}")
+    line = next(line for line in one.splitlines() if "tile.dot" in line)
+    load = next(line for line in one.splitlines() if "tile.load %A" in line)
+    more = [load.replace("%a =", "%a2 =").replace("[%m, ", "[%n, "), line, line.replace("%d =", "%e =").replace("%a, %t, %c", "%a2, %t, %d")]
+    two = one.replace(line, "\n".join(more)).replace("scf.yield %d", "scf.yield %e")
+    assert "cluster_shape" in clusters(one)[0] and "cluster_shape" not in clusters(two)[0]
+    assert "cluster_shape" in clusters(two, cluster=2)[0]
+
+
 def test_what_is_stated():
     assert "multicast 2" in clusters(ALIGNED.replace(") {", ") attributes {cluster = 2 : i64} {", 1))[0]
     assert "multicast" not in clusters(ALIGNED.replace(") {", ") attributes {cluster = 1 : i64} {", 1))[0]
