@@ -110,16 +110,16 @@ class KernelFunction:
         self._programs: dict[tuple[Any, ...], Program] = {}
         self._lock = threading.Lock()
         # Calls that pass nothing but leading arrays and scalars find their program by the arrays' types alone.
-        self._plain: dict[tuple[Any, ...], Program] = {}
-        self._untyped: Program | None = None
-        """The same where the signature states all types."""
+        self._plain: dict[Any, Program] = {}
         leading = next((i for i, p in enumerate(self.params) if p.is_constant), len(self.params))
         self._plain_counts = frozenset(
             n for n in range(leading + 1) if all(p.default is REQUIRED for p in self.arguments[n:])
         )
         self._typed = [
-            i for i, p in enumerate(self.arguments) if isinstance(p.annotation, Array) and isinstance(p.annotation.dtype, str)
+            next(i for i, p in enumerate(self.arguments) if isinstance(p.annotation, Array) and p.annotation.dtype == variable)
+            for variable in self.type_variables
         ]
+        """The first array of each type variable; whether others agree the contract checks."""
         dims = {name for p in self.arguments if isinstance(p.annotation, Array) for e in p.annotation.shape for name in e.symbols()}
         for name in (p.name for p in self.params if p.name in dims or p.name in self.type_variables):
             what = "a dimension" if name in dims else "a type variable"
@@ -128,9 +128,11 @@ class KernelFunction:
     def __repr__(self) -> str:
         return f"<tesela.kernel {self.__qualname__}>"
 
-    def __getattr__(self, name: str) -> Any:
-        hint = f"; the compiled kernel has it: {self.__dict__.get('name')}.compile().{name}" if name in OF_COMPILED else ""
-        raise AttributeError(f"the kernel {self.__dict__.get('__qualname__', '')} has no attribute {name!r}{hint}")
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; the compiled kernel has it: {self.__dict__.get('name')}.compile().{name}" if name in OF_COMPILED else ""
+            raise AttributeError(f"the kernel {self.__dict__.get('__qualname__', '')} has no attribute {name!r}{hint}")
 
     def bind(self, values: dict[str, Any]) -> dict[str, Any]:
         """All compile-time values by name: those given, else those of the first variant, else the defaults.
@@ -207,23 +209,19 @@ class KernelFunction:
         `stream` as for `tesela.compile` and `Kernel`. Raises TeselaError for a wrong kernel or wrong arguments.
         """
         plain = not kwargs and target is None and len(args) in self._plain_counts
-        if plain and (found := self._untyped) is not None and found.is_current():
-            run = found.kernel.run
-            return run(*args) if device is None and stream is None else run(*args, device=device, stream=stream)
-        types: tuple[Any, ...] = ()
+        types: Any = None
         if plain and self._typed:
             try:
-                types = tuple([args[i].dtype for i in self._typed if i < len(args)])
-            except AttributeError:  # an array that only its interface describes; `view` knows them all
-                return self.program(self._types_of(args, kwargs), None).kernel(*args, device=device, stream=stream)
+                types = args[self._typed[0]].dtype if len(self._typed) == 1 else tuple([args[i].dtype for i in self._typed])
+            except (AttributeError, IndexError):  # an array that only its interface describes, or an output that is left out
+                plain = False
         if plain and (found := self._plain.get(types)) is not None and found.is_current():
-            return found.kernel(*args, device=device, stream=stream)
+            run = found.kernel.run
+            return run(*args) if device is None and stream is None else run(*args, device=device, stream=stream)
         args, kwargs, values = self.split(args, kwargs)
         program = self.program(values, target)
         if plain:
             self._plain[types] = program
-            if not self._typed:
-                self._untyped = program
         return program.kernel(*args, device=device, stream=stream, **kwargs)
 
     def warmup(

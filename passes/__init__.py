@@ -34,6 +34,9 @@ PASSES: dict[str, PassEntry] = {
         "tesela.passes.plan_dataflow:PlanDataflow", "let the operands of dots travel through channels; choose the warps"
     ),
     "infer-layouts": PassEntry("tesela.passes.infer_layouts:InferLayouts", "give every tile and buffer a layout"),
+    "form-clusters": PassEntry(
+        "tesela.passes.form_clusters:FormClusters", "let blocks at neighbouring points of the grid share loads, as clusters"
+    ),
     "persist-grid": PassEntry(
         "tesela.passes.persist_grid:PersistGrid", "let one block for each multiprocessor walk the grid, in an order that shares loads"
     ),
@@ -46,6 +49,9 @@ PASSES: dict[str, PassEntry] = {
     ),
     "split-loops": PassEntry("tesela.passes.split_loops:SplitLoops", "leave masks out of the trips of loops that need none"),
     "skip-identities": PassEntry("tesela.passes.skip_identities:SkipIdentities", "let warps leave out multiplications by one"),
+    "join-channels": PassEntry(
+        "tesela.passes.join_channels:JoinChannels", "let channels that are filled, taken and given back together share mbarriers"
+    ),
     "alloc-shared": PassEntry("tesela.passes.alloc_shared:AllocShared", "place channels and mbarriers in shared memory"),
     "check-async": PassEntry("tesela.passes.check_async:CheckAsync", "check the use of channels, tokens and pending tiles; change nothing"),
     "canonicalize": PassEntry("tesela.passes.canonicalize:Canonicalize", "fold constants and simplify operations"),

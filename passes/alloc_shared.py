@@ -3,6 +3,8 @@
 A channel has `depth` buffers, one after another, each at a multiple of what its layout's swizzle wants (the hardware swizzles addresses,
 so the pattern must start where the buffer does). A channel that TMA fills has an mbarrier of 8 bytes for each buffer, which counts
 its bytes (PTX ISA 9.0 §9.7.13.15); one between roles has a second for each, on which its readers arrive. Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
+Channels in lockstep have one set of mbarriers, and slot n of one lies beside slot n of the others, %a 0, %b 0, %a 1, %b 1, …, unless their alignment would
+leave gaps.
 
 Where the channels do not fit, those that are never in use at one time become one first (`share_channels`).
 Sets `offset` and `barrier` of the channels, and the attribute `shared` of the kernel: the bytes used so far. Where they are more than a
@@ -18,7 +20,7 @@ from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
-from xdsl.ir import Region
+from xdsl.ir import Operation, Region
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location
@@ -29,10 +31,12 @@ from ..dialects.tile import element_type, shape_of
 from .access import memory_bytes
 from .base import Pass, PassContext
 from .dot_rules import round_up
+from .join_channels import lockstep_group
 from .share_channels import share_channels
 
 MBARRIER_BYTES = 8
-SCRATCH_ALIGNMENT = 16
+SCRATCH_ALIGNMENT = 128
+"""A pass over the banks, so that the banks of an exchange are those of its offsets."""
 WARP_THREADS = 32
 
 
@@ -65,6 +69,9 @@ class AllocShared(Pass):
             channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
             rings = [_ring(op) for op in channels]
             if sum(ring.bytes(ring.depth) for ring in rings) + scratch_bound(kernel) > target.max_shared_bytes:
+                for channel in channels:
+                    if not channel.joins_roles():  # what one role fills and takes can rather be one ring with others than in step with them
+                        channel.properties.pop("lockstep", None)
                 rings = [_ring(op) for op in share_channels(kernel, channels)]
             _place(kernel, rings, target)
 
@@ -110,8 +117,20 @@ def _ring_text(ring: _Ring) -> str:
 
 
 def slot_bytes(channel: async_copy.ChannelOp) -> int:
-    """Bytes from one buffer of the channel to the next. Raises TeselaError where the channel has no layout."""
+    """Bytes of one buffer of the channel. Raises TeselaError where the channel has no layout."""
     return _ring(channel).slot_bytes
+
+
+def slot_stride(channel: async_copy.ChannelOp) -> int:
+    """Bytes from one buffer of the channel to the next: in a lockstep group those of the others lie between. Raises TeselaError where the
+    channel has no layout."""
+    group = [_ring(op) for op in lockstep_group(channel)]
+    return sum(ring.slot_bytes for ring in group) if _lie_together(group) else _ring(channel).slot_bytes
+
+
+def _lie_together(group: Sequence[_Ring]) -> bool:
+    """Whether slots of a lockstep group can lie side by side, without gaps."""
+    return sum(ring.slot_bytes for ring in group) % max(ring.alignment for ring in group) == 0
 
 
 def ring_bytes(channel: async_copy.ChannelOp, depth: int) -> int:
@@ -132,7 +151,7 @@ def region_scratch(region: Region) -> int:
     """`scratch_bound` of what a region holds."""
     bound = 0
     for op in region.walk():
-        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp):
+        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp) and not _renames(op):
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
         elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
             bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
@@ -145,6 +164,17 @@ def region_scratch(region: Region) -> int:
                 held = prod(extent for dim, extent in enumerate(encoding.data.shape()) if dim != axis)
                 bound = max(bound, ways * held * LARGEST_PARTS)
     return round_up(bound, SCRATCH_ALIGNMENT)
+
+
+def _renames(op: Operation) -> bool:
+    """Whether a reshape leaves every element with the thread that has it."""
+    if not isinstance(op, tile.ReshapeOp):
+        return False
+    before, after = op.source.type, op.res.type
+    if not isinstance(before.encoding, TVLayoutAttr) or not isinstance(after.encoding, TVLayoutAttr):
+        return False
+    through = before.encoding.data.reshape(shape_of(before), shape_of(after))
+    return through is not None and through.normalized() == after.encoding.data.normalized()
 
 
 LARGEST_PARTS = 16
@@ -178,14 +208,26 @@ def _place(kernel: tile.KernelOp, rings: Sequence[_Ring], target: Target) -> Non
     if total > target.max_shared_bytes:
         raise _too_much(kernel, rings, total, target)
     at = 0
-    for ring in sorted(rings, key=lambda ring: -ring.alignment):
-        ring.op.properties["offset"] = IntegerAttr(at, i64)
-        at += ring.slot_bytes * ring.depth
-    for ring in rings:
-        if ring.barriers:
-            ring.op.properties["barrier"] = IntegerAttr(at, i64)
-            at += MBARRIER_BYTES * ring.barriers * ring.depth
+    for group in _in_groups(sorted(rings, key=lambda ring: -ring.alignment)):
+        together, start = _lie_together(group), at
+        for ring in group:
+            ring.op.properties["offset"] = IntegerAttr(start, i64)
+            start += ring.slot_bytes * (1 if together else ring.depth)
+        at += sum(ring.slot_bytes * ring.depth for ring in group)
+    for group in _in_groups(rings):
+        if group[0].barriers:
+            for ring in group:
+                ring.op.properties["barrier"] = IntegerAttr(at, i64)
+            at += MBARRIER_BYTES * group[0].barriers * group[0].depth
     kernel.attributes["shared"] = IntegerAttr(at, i64)
+
+
+def _in_groups(rings: Sequence[_Ring]) -> list[list[_Ring]]:
+    """The rings with those that are in lockstep with them, groups and members in the order given."""
+    groups: dict[object, list[_Ring]] = {}
+    for ring in rings:
+        groups.setdefault(ring.op if ring.op.lockstep is None else (ring.op.parent, ring.op.lockstep), []).append(ring)
+    return list(groups.values())
 
 
 def _too_much(kernel: tile.KernelOp, rings: Sequence[_Ring], total: int, target: Target) -> TeselaError:

@@ -123,6 +123,11 @@ def exchange(values: int, warps: int) -> Cost:
     return 2 * (BARRIER + SHARED_LATENCY) + values * warps * (1 + SLOTS)
 
 
+def least_exchange(words: int, warps: int) -> Cost:
+    """What an exchange of `words` registers of each thread costs at least: with the widest accesses and without bank conflicts."""
+    return 2 * (BARRIER + SHARED_LATENCY) + (words * SLOTS + words // 4) * warps
+
+
 def scratch(shape: Sequence[int], bits: int, stages: bool) -> Cost:
     """What it costs to hold a tile in shared memory for an exchange (estimates): in a kernel with channels it is missing for their stages, a slot for 4
     bytes; else for other blocks of the multiprocessor, a slot for 16."""

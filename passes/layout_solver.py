@@ -88,13 +88,15 @@ class Problem:
         if any(costs):
             self.tables.append(Table((variable,), np.array(costs, np.int64), label, about))
 
-    def pair(self, a: Variable[Any], b: Variable[Any], costs: Sequence[Sequence[int]], label: str, about: Any = None) -> None:
-        """Costs of two variables' candidates, a row for each of the first's."""
+    def pair(self, a: Variable[Any], b: Variable[Any], costs: Sequence[Sequence[int]], label: str, about: Any = None) -> Table | None:
+        """Costs of two variables' candidates, a row for each of the first's; None where there are none but zeros, or of one variable with itself."""
         table = np.array(costs, np.int64).reshape(len(a.candidates), len(b.candidates))
         if a is b:
             self.cost(a, list(map(int, np.diagonal(table))), label, about)
         elif table.any():
             self.tables.append(Table((a, b), table, label, about))
+            return self.tables[-1]
+        return None
 
     def terms(self, solution: Solution) -> list[tuple[Table, int]]:
         """What each table adds to the cost of a solution, zeros left out."""

@@ -55,6 +55,8 @@ def share_channels(root: Operation, channels: Sequence[async_copy.ChannelOp]) ->
 
 def _kind(channel: async_copy.ChannelOp) -> tuple[Any, ...]:
     """What channels must have in common to be one; () for a channel that stays alone."""
+    if channel.lockstep is not None:
+        return ()  # its slots lie beside those of its group
     ways: set[Any] = set()
     for use in channel.res.uses:
         match use.operation:

@@ -98,11 +98,15 @@ def _choices(planned: ModuleOp, target: str) -> list[str]:
 
 
 def _shared_memory(module: ModuleOp, target: str) -> list[str]:
-    """A table of the channels' buffers."""
+    """A table of the channels' buffers, and how those are written that TMA stores from."""
+    from ..dialects import tile
     from ..dialects.target import get_target
     from ..passes.alloc_shared import shared_table
+    from ..passes.explain_layouts import staged_accesses
 
     rows = shared_table(module, get_target(target))
+    for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        rows += [str(access) for access, _ in staged_accesses(kernel, get_target(target))]
     return ["", "Shared memory", *(f"  {row}" for row in rows)] if rows else []
 
 

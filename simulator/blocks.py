@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -629,7 +630,8 @@ def run_kernel(
     `module`: a module with a kernel (`kernel` names it if there are several), or a `tile.kernel` itself. `arrays`: by argument name, with
     the argument's element type (bf16 as `ml_dtypes.bfloat16`, or as `V2` as NumPy's files hold it) and any strides that its type allows;
     every array argument must be there. `scalars`: by argument name. `seed` shuffles the order of the blocks, which must not matter.
-    `semantics`: another meaning of values. `blocks`: how many blocks, at most, run a kernel that walks its grid itself.
+    `semantics`: another meaning of values. `blocks`: how many blocks, at most, run a kernel that walks its grid itself; whole clusters of
+    them.
 
     Raises TeselaError, with the place in the program, for a call against the contract and for a program that does what
     has no meaning.
@@ -660,7 +662,8 @@ def run_kernel(
     grid = grid_shape([entry.data for entry in op.grid.data], dims)
     points = list(product(*map(range, grid)))
     if tile.walks_its_grid(op):
-        points = [(block,) for block in range(min(blocks, len(points)))]
+        cluster = prod(tile.cluster_shape(op) or (1,))
+        points = [(block,) for block in range(-(-min(blocks, len(points)) // cluster) * cluster)]
     if seed is not None:
         np.random.default_rng(seed).shuffle(points)
     size = len(decoder.slots)

@@ -18,8 +18,17 @@ have read it, or of each warp, where warps read for themselves. A put first wait
 use completes; a fresh mbarrier lets the first one pass (a wait for the parity of the phase before the first). Releases have a counter of
 their own; one after the token of no operation neither arrives nor counts.
 
+**In lockstep.** Channels that join-channels has put in one group have one set of mbarriers and one counter for each side. Their puts become one wait for the
+slots and one announcement of the sum of their bytes, at the last of them; the first of their gets waits, and one arrival gives all slots back.
+
+**In clusters.** A multicast put writes into the same slot of every block of the cluster, each block a part, and what each writes counts on the full mbarrier of the
+block that it arrives in. So a slot is free when the readers of all blocks have given it back: they arrive on the empty mbarriers of all, one lane for
+each. An arrival without a scope orders what was read before it, which is all that freeing asks for (nothing is published by it; measured: values
+stored before it are not seen). Blocks meet once before anything is sent, so that no mbarrier is used before it is there, and before they end, since shared
+memory goes with them.
+
 **Slots and phases.** Slot n mod depth is filled by put n and read by get n; an mbarrier completes its phase n div depth, whose parity the reader waits
-for. A counter runs from 0 to 2·depth - 1 and gives both. Puts and gets count apart, in `ctx.counters`, which control flow carries round loops and
+for. A counter runs from 0 to 2·depth - 1 and gives both; where depth is a power of two, it need not be set back. Puts and gets count apart, in `ctx.counters`, which control flow carries round loops and
 through conditionals like any other value. With one slot a put needs no counter, and a get one only for TMA.
 
 **Padding.** Readers may reach past the tile: instructions take whole steps. Where a dot would sum what lies there, or where it is never written, the
@@ -29,8 +38,9 @@ reach, and is not used where zeros are needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
@@ -38,12 +48,14 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from ...dialects import async_copy, ptx, tile
 from ...dialects.async_roles import role_of
 from ...dialects.launch_plan import Requirement, TensorMapSpec
-from ...dialects.layout import SharedLayout, TVLayout
+from ...dialects.layout import SharedLayout, TmaForm, TVLayout
 from ...dialects.layout_attrs import ConvertOp, SharedLayoutAttr
 from ...dialects.ptx import reg
 from ...passes import async_waits, dot_rules
 from ...passes.access import extent_divisor
-from ...passes.alloc_shared import slot_bytes
+from ...passes.alloc_shared import slot_stride
+from ...passes.form_clusters import Part, multicast_part
+from ...passes.join_channels import Access, check_lockstep, lockstep_group, standing_with
 from .context import Context, lowers
 from .memory import distances, fill_registers, load_registers, plan_access
 from .shared_access import plan_read, plan_shared, write_tile
@@ -58,11 +70,14 @@ offset of a box in its tile still fits."""
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel and where it lies: `offset` and `barrier` in bytes of the block's shared memory, `stride` bytes from slot to slot. `via`: how it
+    """A channel and where it lies: `offset` and `barrier` in bytes of the block's shared memory, `stride` bytes from slot to slot. `group`: the
+    channels in lockstep with it, itself included; they have one set of mbarriers and counters. `via`: how it
     is filled. `by_descriptor`: wgmma reads it. `between_roles`: one role fills it, another takes it; then `by_warp` says whether every warp
-    gives its slots back for itself, or one thread for a warpgroup. `needs`: what its readers need."""
+    gives its slots back for itself, or one thread for a warpgroup. `senders`: how many blocks fill its slots, or
+    those of its group. `needs`: what its readers need."""
 
     op: async_copy.ChannelOp
+    group: tuple[async_copy.ChannelOp, ...]
     layout: SharedLayout
     offset: int
     stride: int
@@ -71,11 +86,17 @@ class Channel:
     by_descriptor: bool
     between_roles: bool
     by_warp: bool
+    senders: int
     needs: dot_rules.ChannelNeeds
 
     @property
     def depth(self) -> int:
         return self.op.depth.value.data
+
+    @property
+    def counted_as(self) -> SSAValue:
+        """The channel of its group whose counters count."""
+        return self.group[0].res
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -84,10 +105,17 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A slot that was got: its shared address (b32) and where elements lie in it."""
+    """A slot that was got: its number (b32), the shared address of the channel's first slot, the bytes from one slot to the next, and where
+    elements lie in it."""
 
-    address: SSAValue
+    slot: SSAValue
+    start: SSAValue
+    stride: int
     layout: SharedLayout
+
+    def address(self, ctx: Context) -> SSAValue:
+        """Its shared address, b32."""
+        return ctx.add(self.start, ctx.mul(self.slot, self.stride))
 
 
 def buffer_of(ctx: Context, value: SSAValue) -> Buffer:
@@ -120,20 +148,25 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
         raise ctx.error(op, f"the channel is filled in several ways: {', '.join(sorted(fills))}", "fill it in one way only")
     barrier = op.barrier.value.data if isinstance(op.barrier, IntegerAttr) else None
     readers = [reader for reader, _, _ in dot_rules.buffer_readers(op.res)]
+    group = tuple(lockstep_group(op))
     channel = Channel(
         op,
+        group,
         kind.layout.data,
         op.offset.value.data,
-        slot_bytes(op),
+        slot_stride(op),
         barrier,
         next(iter(fills), "write"),
         any(isinstance(reader, async_copy.DotOp) for reader in readers),
         op.joins_roles(),
-        not all(isinstance(reader, async_copy.DotOp) for reader in readers),
+        not all(isinstance(reader, async_copy.DotOp) for member in group for reader, _, _ in dot_rules.buffer_readers(member.res)),
+        max((_senders(ctx, put) for member in group for put in member.fills() if isinstance(put, async_copy.PutOp)), default=1),
         dot_rules.channel_needs(op.res, ctx.target),
     )
     ctx.state[op.res] = channel
-    if channel.between_roles:
+    if op is not group[0]:
+        check_lockstep(op)
+    elif channel.between_roles:
         _check_roles(ctx, channel)
         for side in ("put", "get", "release"):
             ctx.counters[(op.res, side)] = ctx.const(0)
@@ -144,7 +177,7 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
     if channel.via == "tma":
         if channel.barrier is None:
             raise ctx.error(op, "the channel has no mbarrier, but TMA fills it", "run alloc-shared after the puts are chosen")
-        for slot in range(channel.depth):
+        for slot in range(channel.depth if op is group[0] else 0):
             address = ctx.shared_address(channel.barrier + 8 * slot)
             ctx.inst("mbarrier.init.shared::cta.b64", [address, ctx.const(1)], guard=ctx.one_thread())
             if channel.between_roles:
@@ -170,10 +203,22 @@ def _check_roles(ctx: Context, channel: Channel) -> None:
         raise ctx.error(channel.op, "a channel that a role uses must be filled and taken in roles", "move all of its operations into roles")
 
 
+def _senders(ctx: Context, put: async_copy.PutOp) -> int:
+    """How many blocks a put's tile comes from. Raises TeselaError where the blocks form no such cluster."""
+    if put.multicast is None:
+        return 1
+    blocks, shape = put.multicast.value.data, tile.cluster_shape(ctx.kernel)
+    if shape is None or prod(shape) != blocks or not tile.walks_its_grid(ctx.kernel):
+        raise ctx.error(put, f"the put is for clusters of {blocks} blocks, but the kernel's blocks do not walk the grid in such", "run form-clusters, then persist-grid")
+    if role_of(put) is None:
+        raise ctx.error(put, "a multicast put stands outside of roles", "let one role fill the channel and another take what it holds")
+    return blocks
+
+
 def _arrivals(channel: Channel) -> int:
     """How many threads arrive to give a slot back."""
     warps = dot_rules.block_warps(channel.op.takers()[0])
-    return warps if channel.by_warp else warps // dot_rules.WARPGROUP_WARPS
+    return channel.senders * (warps if channel.by_warp else warps // dot_rules.WARPGROUP_WARPS)
 
 
 def _via(ctx: Context, put: async_copy.PutOp) -> str:
@@ -212,7 +257,12 @@ def _publish(ctx: Context) -> None:
         ctx.inst("fence.mbarrier_init.release.cluster", guard=ctx.one_thread())
     if any(channel.by_descriptor for channel in zeroed):
         ctx.inst("fence.proxy.async.shared::cta")
-    if tma or zeroed:
+    if any(channel.senders > 1 for channel in channels):
+        if zeroed:
+            ctx.barrier()
+        ctx.inst("barrier.cluster.arrive.relaxed.aligned")
+        ctx.inst("barrier.cluster.wait.aligned")
+    elif tma or zeroed:
         ctx.barrier()
 
 
@@ -221,13 +271,16 @@ def _publish(ctx: Context) -> None:
 
 def _advance(ctx: Context, channel: Channel, side: str) -> tuple[SSAValue, SSAValue]:
     """(slot, parity) of the next put or get, both b32; counts it."""
-    key = (channel.op.res, side)
+    key = (channel.counted_as, side)
     if key not in ctx.counters:
         return ctx.const(0), ctx.const(0)
     count = ctx.counters[key]
     if channel.depth == 1:
         ctx.counters[key] = ctx.xor(count, 1)
         return ctx.const(0), count
+    if channel.depth & (channel.depth - 1) == 0:
+        ctx.counters[key] = ctx.add(count, 1)
+        return ctx.and_(count, channel.depth - 1), ctx.and_(ctx.shr(count, channel.depth.bit_length() - 1), 1)
     second = ctx.compare("ge", "s32", count, channel.depth)
     slot = ctx.inst("selp.b32", [ctx.sub(count, channel.depth), count, second], [reg("b32")])
     parity = ctx.inst("selp.b32", [ctx.const(1), ctx.const(0), second], [reg("b32")])
@@ -239,6 +292,14 @@ def _advance(ctx: Context, channel: Channel, side: str) -> tuple[SSAValue, SSAVa
 
 def _slot_address(ctx: Context, channel: Channel, slot: SSAValue) -> SSAValue:
     return ctx.add(ctx.shared_address(channel.offset), ctx.mul(slot, channel.stride))
+
+
+def _in_lockstep(ctx: Context, op: Access) -> list[Access]:
+    """The accesses of the channels of its group that stand together with `op`, in order."""
+    channel = _channel_of(ctx, op.channel)
+    if len(channel.group) == 1:
+        return [op]
+    return [other for other in standing_with(op) if other.channel.owner in channel.group]
 
 
 def _barrier_address(ctx: Context, channel: Channel, slot: SSAValue, empty: bool = False) -> SSAValue:
@@ -261,13 +322,13 @@ def _put(ctx: Context, op: async_copy.PutOp) -> None:
         if via == "tma":
             raise ctx.error(op, f"TMA cannot load this tile of %{name}: {choice.reason}", f'write via "{choice.via}"')
         ctx.note(f"%{name} is loaded by {via}: {choice.reason}")
-    slot, parity = _advance(ctx, channel, "put")
-    address = _slot_address(ctx, channel, slot)
-    if channel.between_roles:
-        ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, channel, slot, empty=True), ctx.xor(parity, 1)))
     if via == "tma":
-        _put_tma(ctx, op, channel, address, _barrier_address(ctx, channel, slot))
+        together = _in_lockstep(ctx, op)
+        if op is together[-1]:
+            _put_tma(ctx, together)
         return
+    slot, _ = _advance(ctx, channel, "put")
+    address = _slot_address(ctx, channel, slot)
     ctx.order_access(op.array, "r")
     if via == "cp.async":
         width = dot_rules.copy_bytes(op, channel.layout, ctx.divisor, align)
@@ -278,34 +339,84 @@ def _put(ctx: Context, op: async_copy.PutOp) -> None:
         _put_ld(ctx, op, channel, address)
 
 
-def _put_tma(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, barrier: SSAValue) -> None:
-    form = channel.layout.tma_form(SIZE)
-    assert form is not None, "choose_put has checked it"
-    of = op.tile_dims()
-    tile_dims = [of[d] for d in form.order]
-    others = [d for d in range(op.array.type.get_num_dims()) if d not in of]
-    box = (*(form.box[d] for d in form.order), *(1 for _ in others))
-    spec = TensorMapSpec(ctx.argument_name(op.array), (*tile_dims, *others), box, form.swizzle_bytes)
-    tensormap = ctx.tensormap(op.array, spec)
-    leader = ctx.leader()
-    ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=leader))
-    ctx.require(Requirement("align", spec.arg, 16))
-    require_coordinates(ctx, op.array)
+def _put_tma(ctx: Context, puts: Sequence[Access]) -> None:
+    """Puts by TMA of channels in lockstep, with one wait for their slots and one announcement of all their bytes."""
+    first = _channel_of(ctx, puts[0].channel)
+    slot, parity = _advance(ctx, first, "put")
+    barrier = _barrier_address(ctx, first, slot)
+    if first.between_roles:
+        ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, first, slot, empty=True), ctx.xor(parity, 1)))
+    copies = [_TmaCopy.of(ctx, put, slot) for put in puts if isinstance(put, async_copy.PutOp)]
 
     def issue() -> None:
-        starts = [coordinate(ctx, index) for index in op.indices]
-        nbytes = SIZE * len(form.starts)
-        for extent in form.box:
-            nbytes *= extent
+        nbytes = sum(copy.nbytes for copy in copies)
         ctx.inst("mbarrier.arrive.expect_tx.shared::cta.b64", [barrier, ctx.const(nbytes)])
-        rank = len(spec.dims)
-        opcode = f"cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
-        for start in form.starts:
-            coords = [ctx.add(starts[of[d]], start[d]) for d in form.order] + [starts[d] for d in others]
-            target = ctx.add(address, channel.layout.offset(start) * SIZE)
-            ctx.inst(opcode, [target, tensormap, ctx.concat(coords), barrier])
+        for copy in copies:
+            copy.issue(ctx, barrier)
 
-    ctx.if_(leader, issue)
+    ctx.if_(ctx.leader(), issue)
+
+
+@dataclass(frozen=True, slots=True)
+class _TmaCopy:
+    """A put by TMA into the slot at `address`: a copy for each box of the buffer, or, if it is multicast, of this block's `part` of each."""
+
+    put: async_copy.PutOp
+    layout: SharedLayout
+    form: TmaForm
+    part: Part | None
+    tensormap: SSAValue
+    address: SSAValue
+
+    @staticmethod
+    def of(ctx: Context, put: async_copy.PutOp, slot: SSAValue) -> _TmaCopy:
+        channel = _channel_of(ctx, put.channel)
+        form = channel.layout.tma_form(SIZE)
+        assert form is not None, "choose_put has checked it"
+        of, others = put.tile_dims(), _other_dims(put)
+        blocks = _senders(ctx, put)
+        part = multicast_part(channel.layout, SIZE, blocks) if blocks > 1 else None
+        if blocks > 1 and part is None:
+            raise ctx.error(put, f"the tile cannot be loaded in {blocks} parts", "leave multicast out")
+        extents = {} if part is None else {part.dim: part.extent}
+        box = (*(extents.get(d, form.box[d]) for d in form.order), *(1 for _ in others))
+        spec = TensorMapSpec(ctx.argument_name(put.array), (*(of[d] for d in form.order), *others), box, form.swizzle_bytes)
+        tensormap = ctx.tensormap(put.array, spec)
+        leader = ctx.leader()
+        ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=leader))
+        ctx.require(Requirement("align", spec.arg, 16))
+        require_coordinates(ctx, put.array)
+        return _TmaCopy(put, channel.layout, form, part, tensormap, _slot_address(ctx, channel, slot))
+
+    @property
+    def nbytes(self) -> int:
+        """What the copies of all blocks that send write into one of them, past the array's edges too."""
+        return SIZE * len(self.form.starts) * prod(self.form.box)
+
+    def issue(self, ctx: Context, barrier: SSAValue) -> None:
+        """The copies, which complete on `barrier`; by one thread."""
+        of, others = self.put.tile_dims(), _other_dims(self.put)
+        starts = [coordinate(ctx, index) for index in self.put.indices]
+        rank = len(of) + len(others)
+        where = "cta" if self.part is None else "cluster"
+        opcode = f"cp.async.bulk.tensor.{rank}d.shared::{where}.global.tile.mbarrier::complete_tx::bytes"
+        address, mask = self.address, []
+        if self.part is not None:
+            opcode += ".multicast::cluster"
+            number = ctx.special("%cluster_ctarank")
+            starts[of[self.part.dim]] = ctx.add(starts[of[self.part.dim]], ctx.mul(number, self.part.extent))
+            address = ctx.add(address, ctx.mul(number, self.part.nbytes))
+            mask = [ctx.const((1 << self.put.multicast.value.data) - 1, "b16")]
+        for start in self.form.starts:
+            coords = [ctx.add(starts[of[d]], start[d]) for d in self.form.order] + [starts[d] for d in others]
+            target = ctx.add(address, self.layout.offset(start) * SIZE)
+            ctx.inst(opcode, [target, self.tensormap, ctx.concat(coords), barrier, *mask])
+
+
+def _other_dims(put: async_copy.PutOp) -> list[int]:
+    """The array's dimensions of which the tile has one place."""
+    of = put.tile_dims()
+    return [d for d in range(put.array.type.get_num_dims()) if d not in of]
 
 
 def require_coordinates(ctx: Context, array: SSAValue) -> None:
@@ -410,10 +521,16 @@ def _run(op: Operation) -> Iterator[Operation]:
 @lowers(async_copy.GetOp)
 def _get(ctx: Context, op: async_copy.GetOp) -> None:
     channel = _channel_of(ctx, op.channel)
-    slot, parity = _advance(ctx, channel, "get")
-    ctx.state[op.res] = Buffer(_slot_address(ctx, channel, slot), channel.layout)
+    first = _in_lockstep(ctx, op)[0]
+    if op is first:
+        slot, parity = _advance(ctx, channel, "get")
+        ctx.slots[channel.counted_as] = slot
+    else:
+        slot, parity = ctx.slots[channel.counted_as], None
+    ctx.state[op.res] = Buffer(slot, ctx.shared_address(channel.offset), channel.stride, channel.layout)
     if channel.via == "tma":
-        ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, channel, slot), parity))
+        if parity is not None:
+            ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, channel, slot), parity))
         return
     if channel.via == "cp.async":
         later = op.later.value.data if op.later is not None else _later_groups(ctx, op)
@@ -447,7 +564,7 @@ def _later_groups(ctx: Context, get: async_copy.GetOp) -> int:
 @lowers(async_copy.TransposeOp)
 def _transpose(ctx: Context, op: async_copy.TransposeOp) -> None:
     source = buffer_of(ctx, op.source)
-    ctx.state[op.res] = Buffer(source.address, source.layout.permute(op.order))
+    ctx.state[op.res] = replace(source, layout=source.layout.permute(op.order))
 
 
 @lowers(async_copy.ReadOp)
@@ -456,7 +573,7 @@ def _read(ctx: Context, op: async_copy.ReadOp) -> None:
     if _feeds_the_next_dot(op):  # the dot reads step by step, which takes fewer registers
         ctx.state[op.res] = buffer
     else:
-        ctx.set(op.res, plan_read(ctx, buffer.address, buffer.layout, ctx.layout(op.res)).emit(ctx))
+        ctx.set(op.res, plan_read(ctx, buffer.address(ctx), buffer.layout, ctx.layout(op.res)).emit(ctx))
 
 
 def _feeds_the_next_dot(op: async_copy.ReadOp) -> bool:
@@ -483,24 +600,54 @@ def _release(ctx: Context, op: async_copy.ReleaseOp) -> None:
         ctx.barrier()
     if any(_channel_of(ctx, release.channel).by_warp for release in between):
         ctx.inst("bar.warp.sync", [ctx.const(0xFFFFFFFF)])
-    for release in reversed(between):
+    given_back = {_channel_of(ctx, release.channel).counted_as: release for release in between}
+    for release in reversed(given_back.values()):
         _arrive(ctx, release)
 
 
 def _arrive(ctx: Context, release: async_copy.ReleaseOp) -> None:
-    """Gives a slot back to the role that fills the channel."""
+    """Gives a slot, and those of the channels in lockstep, back to the role that fills them."""
     if release.token is not None and async_waits.is_no_operation(release.token):
         return
     channel = _channel_of(ctx, release.channel)
-    key = (channel.op.res, "release")
+    key = (channel.counted_as, "release")
     before = ctx.counters[key]
     slot, _ = _advance(ctx, channel, "release")
-    one = ctx.elected() if channel.by_warp else ctx.warpgroup_leader()
+    if channel.senders > 1:
+        one = _first_lanes(ctx, channel)
+    else:
+        one = ctx.elected() if channel.by_warp else ctx.warpgroup_leader()
     if release.token in ctx.flagged:
         happened = ctx.get(release.token)
         one = ctx.both(one, happened)
         ctx.counters[key] = ctx.inst("selp.b32", [ctx.counters[key], before, happened], [reg("b32")])
-    ctx.inst("mbarrier.arrive.shared::cta.b64", [_barrier_address(ctx, channel, slot, empty=True)], guard=one)
+    if channel.senders > 1:
+        ctx.inst("mbarrier.arrive.shared::cluster.b64", [ctx.add(_barriers_of_lane(ctx, channel), ctx.shl(slot, 3))], guard=one)
+    else:
+        ctx.inst("mbarrier.arrive.shared::cta.b64", [_barrier_address(ctx, channel, slot, empty=True)], guard=one)
+
+
+def _first_lanes(ctx: Context, channel: Channel) -> SSAValue:
+    """A predicate that holds in as many lanes as blocks are to be told: of each warp, or of the first of each warpgroup."""
+
+    def make() -> SSAValue:
+        few = ctx.compare("lt", "s32", ctx.lane(), channel.senders)
+        found = few if channel.by_warp else ctx.both(few, ctx.compare("eq", "s32", ctx.and_(ctx.warp(), 3), 0))
+        assert found is not None
+        return found
+
+    return ctx.once(("first lanes", channel.senders, channel.by_warp), make)
+
+
+def _barriers_of_lane(ctx: Context, channel: Channel) -> SSAValue:
+    """The address, in the cluster's window, of the channel's empty mbarriers in the block whose number in the cluster is the lane's."""
+    assert channel.barrier is not None
+    offset = channel.barrier + 8 * channel.depth
+
+    def make() -> SSAValue:
+        return ctx.inst("mapa.shared::cluster.u32", [ctx.shared_address(offset), ctx.and_(ctx.lane(), channel.senders - 1)], [reg("b32")])
+
+    return ctx.once(("barriers of the lane", offset), make)
 
 
 def _released_before(op: Operation) -> Iterator[async_copy.ReleaseOp]:

@@ -41,10 +41,10 @@ from ...dialects.layout_attrs import TVLayoutAttr
 from ...dialects.ptx import RegType, reg
 from ...dialects.ptx_isa import lookup
 from ...dialects.target import Target
+from ...dialects.tile_types import static_strides
 from ...passes.access import argument_align
 from ...passes.async_waits import flagged_tokens, wait_depths
 from ...passes.divisibility import Divisibility
-from ...passes.dot_rules import static_strides
 
 _OF_A_ROLE = (
     "first_warp", "warps", "threads", "barrier_number", "one_warp", "scratch_base", "scratch_bytes", "prologue", "_once", "_static", "_scopes",
@@ -143,6 +143,7 @@ class Context:
         self.waits = wait_depths(kernel)  # await or release -> groups of dots that may be under way after it
         self.barrier_block: Block | None = None  # where the last barrier of all threads stands
         self.stores_under_way = False  # whether bulk stores must be waited for before the threads end
+        self.slots: dict[SSAValue, SSAValue] = {}  # channel -> the slot that its last get took, for those in lockstep with it
         self.counters: dict[tuple[SSAValue, str], SSAValue] = {}  # (channel, 'put' or 'get') -> position; control carries them
 
     # ---- values -------------------------------------------------------------------------------------------------

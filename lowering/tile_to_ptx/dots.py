@@ -116,14 +116,17 @@ def _descriptor(ctx: Context, op: async_copy.DotOp, value: SSAValue, mn_dim: int
     high = (form.stride >> 4) | SWIZZLE_MODE[form.swizzle] << 30
     high -= (high >> 31) << 32
 
-    def make() -> SSAValue:
-        address = ctx.shr(ctx.and_(ctx.add(buffer.address, start), DESCRIPTOR_ADDRESS_MASK), 4)
-        low = ctx.or_(address, form.leading >> 4 << 16)
+    def low() -> SSAValue:
+        address = ctx.shr(ctx.and_(ctx.add(buffer.start, start), DESCRIPTOR_ADDRESS_MASK), 4)
+        return ctx.or_(address, form.leading >> 4 << 16)
+
+    def whole(low: SSAValue) -> SSAValue:
         return ctx.inst("mov.b64", [ctx.concat([low, ctx.const(high)])], [reg("b64")])
 
-    if ctx.is_static(buffer.address):
-        return ctx.once_static(("descriptor", buffer.address, form, start), make), form
-    return make(), form
+    first = ctx.once(("descriptor", buffer.start, form, start), low)  # of the channel's first slot; the others' are multiples of 16 bytes further
+    if ctx.known(buffer.slot) == 0:
+        return ctx.once_static(("whole descriptor", first, high), lambda: whole(first)), form
+    return whole(ctx.add(first, ctx.mul(buffer.slot, buffer.stride >> 4))), form
 
 
 @lowers(async_copy.DotOp)
@@ -246,7 +249,7 @@ class _Fragments:
             self.registers = _zero_past_k(ctx, ctx.get(value), layout, k_dim, k)
             return
         buffer = buffer_of(ctx, value)
-        self.read = plan_read(ctx, buffer.address, buffer.layout, layout)
+        self.read = plan_read(ctx, buffer.address(ctx), buffer.layout, layout)
         self.steps: dict[int, list[int]] = {}
         for i in range(self.read.count):
             values = range(i * self.read.values, (i + 1) * self.read.values)

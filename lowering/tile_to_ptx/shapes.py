@@ -20,6 +20,7 @@ from ...dialects.tile import element_type, shape_of
 from ...passes.access import memory_bytes
 from .context import Context, element_bits, lowers
 from .elements import check_lowered, halves, pack_halves
+from .exchanges import can_exchange, exchange_tile
 from .memory import fill_registers
 
 
@@ -104,6 +105,9 @@ def _convert(ctx: Context, op: ConvertOp) -> None:
     if same_thread is not None:
         picked = pick_values(ctx, ctx.get(op.source), kind.element_type, source.num_values, same_thread)
         ctx.set(op.result, picked)
+        return
+    if can_exchange(kind.element_type):
+        ctx.set(op.result, exchange_tile(ctx, ctx.get(op.source), kind.element_type, source, result, shape))
         return
     strides = row_major_strides(shape)
     moved = exchange(ctx, ctx.get(op.source), kind.element_type, (source, shape, strides), (result, shape, strides))
