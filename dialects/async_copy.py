@@ -138,7 +138,8 @@ class ChannelOp(IRDLOperation):
 @irdl_op_definition
 class PutOp(IRDLOperation):
     """`async.put %ch, %A[%m, %k] dims [0, 1] : …`: fills the channel's next slot with the tile of the array that starts there, zeros past the
-    edges. `via`, once chosen: "tma", "cp.async" or "ld" (through registers)."""
+    edges. `via`, once chosen: "tma", "cp.async" or "ld" (through registers). `via "tma" multicast 2`: the two blocks of a cluster ask for the
+    same tile at the same time; each loads half of it and sends it to both."""
 
     name = "async.put"
     channel = operand_def(ChannelType)
@@ -146,6 +147,7 @@ class PutOp(IRDLOperation):
     indices = var_operand_def(IndexType)
     dims = opt_prop_def(DenseArrayBase)
     via = opt_prop_def(StringAttr)
+    multicast = opt_prop_def(IntegerAttr)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 
     @staticmethod
@@ -170,6 +172,8 @@ class PutOp(IRDLOperation):
         if self.via is not None and self.via.data not in ("tma", "cp.async", "ld"):
             raise VerifyException(f'via must be "tma", "cp.async" or "ld", found "{self.via.data}"')
 
+        if self.multicast is not None and (self.via is None or self.via.data != "tma" or self.multicast.value.data < 2):
+            raise VerifyException('only a put via "tma" is multicast, to two blocks or more')
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -184,6 +188,8 @@ class PutOp(IRDLOperation):
         if self.via is not None:
             printer.print_string(" via ")
             printer.print_attribute(self.via)
+        if self.multicast is not None:
+            printer.print_string(f" multicast {self.multicast.value.data}")
         printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         printer.print_list((self.channel.type, self.array.type), printer.print_attribute)
@@ -200,6 +206,8 @@ class PutOp(IRDLOperation):
             properties["dims"] = DenseArrayBase.from_list(i64, values)
         if parser.parse_optional_keyword("via") is not None:
             properties["via"] = StringAttr(parser.parse_str_literal())
+        if parser.parse_optional_keyword("multicast") is not None:
+            properties["multicast"] = IntegerAttr(parser.parse_integer(allow_boolean=False), i64)
         attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")
         channel_type = parser.parse_type()

@@ -56,11 +56,22 @@ from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
+from .tile_assume import AssumeOp
 from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
 from .tile_inline import InlinePtxOp
-from .tile_kernel import BlockCountOp, BlockIndexOp, GridExtentOp, KernelOp, ReturnOp, walks_its_grid
+from .tile_kernel import (
+    CLUSTER_SHAPE,
+    BlockCountOp,
+    BlockIndexOp,
+    GridExtentOp,
+    KernelOp,
+    ReturnOp,
+    cluster_shape,
+    walks_its_grid,
+)
 from .tile_memory import LoadOp, StoreOp
 from .tile_messages import AssertOp, PrintOp
+from .tile_parts import SumPartsOp
 from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_types import (
     ELEMENT_TYPES,
@@ -79,7 +90,9 @@ from .tile_types import (
 )
 
 __all__ = [
+    "CLUSTER_SHAPE",
     "AssertOp",
+    "AssumeOp",
     "AtomicKind",
     "AtomicKindAttr",
     "AtomicOp",
@@ -115,9 +128,11 @@ __all__ = [
     "SplitOp",
     "StoreIndexedOp",
     "StoreOp",
+    "SumPartsOp",
     "TargetAttr",
     "Tile",
     "TransposeOp",
+    "cluster_shape",
     "element_type",
     "shape_of",
     "tensor_like",
@@ -642,11 +657,13 @@ Tile = Dialect(
         GridExtentOp,
         LoadOp,
         StoreOp,
+        SumPartsOp,
         LoadIndexedOp,
         StoreIndexedOp,
         AtomicOp,
         PrintOp,
         AssertOp,
+        AssumeOp,
         InlinePtxOp,
         DotOp,
         ReduceOp,

@@ -14,7 +14,9 @@ from xdsl.dialects.builtin import (
     IndexType,
     IntegerAttr,
     IntegerType,
+    MemRefType,
     NoneAttr,
+    StridedLayoutAttr,
     TensorType,
     i64,
 )
@@ -73,6 +75,19 @@ def tensor_like(
     if encoding is None:
         encoding = kind.encoding if isinstance(kind, TensorType) else NoneAttr()
     return TensorType(element, shape, encoding)
+
+
+def static_strides(kind: MemRefType) -> tuple[int | None, ...]:
+    """The strides that a memref type states, in elements; None where it leaves one open. A type without `strided` states those of rows that lie
+    side by side, as far as its extents are known: `memref<?x?xf32>` is as `memref<?x?xf32, strided<[?, 1]>>`."""
+    if isinstance(kind.layout, StridedLayoutAttr):
+        return tuple(None if isinstance(entry, NoneAttr) else entry.data for entry in kind.layout.strides.data)
+    strides: list[int | None] = []
+    stride: int | None = 1
+    for extent in reversed(kind.get_shape()):
+        strides.append(stride)
+        stride = None if stride is None or extent < 0 else stride * extent
+    return tuple(reversed(strides))
 
 
 @irdl_attr_definition

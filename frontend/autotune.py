@@ -14,14 +14,13 @@ first: with TESELA_AUTOTUNE=0 it is taken without trying any.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..dialects.diagnostics import TeselaError
-from .kernel import KernelFunction, Program
+from .kernel import KernelFunction, Program, Space, label_of
 
 if TYPE_CHECKING:
     from ..runtime.autotune import Candidate, Tuning
@@ -104,7 +103,7 @@ class TunedKernel:
 
     def _program(self, config: Config, values: dict[str, Any]) -> Program:
         constants, pins = self._parts(config)
-        return self.kernel.program(self.kernel.bind(values | constants), None, tuple(sorted(pins.items())))
+        return self.kernel.program(values | constants, None, pins)
 
     def _parts(self, config: Config) -> tuple[dict[str, Any], dict[str, int]]:
         """A candidate's compile-time values, and its pins."""
@@ -133,32 +132,32 @@ class TunedKernel:
         from ..runtime.autotune import Candidate
 
         return [
-            Candidate(" ".join(f"{name}={_label(value)}" for name, value in config.items()), lambda config=config: self._program(config, values).kernel)
+            Candidate(label_of(config), lambda config=config: self._program(config, values).kernel)
             for config in self.configs
         ]
 
 
 def autotune(
-    space: Mapping[str, Sequence[Any]] | Sequence[Config], *, budget: float = 60.0
+    space: Space, *, budget: float = 60.0
 ) -> Callable[[KernelFunction], TunedKernel]:
     """Decorator over `@tesela.kernel`. `space`: the values to try by name, all combinations of which are candidates, or the candidates themselves.
 
-    Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages'. `budget`: seconds for one class of
+    Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages', 'split', 'cluster'. `budget`: seconds for one class of
     shapes, after which what is not tried yet is left out. Raises TeselaError for an unknown name and for an empty space.
     """
+
+    from ..runtime.specialize import PINS
+    from ..runtime.variants import configurations
 
     def decorate(kernel: KernelFunction) -> TunedKernel:
         if not isinstance(kernel, KernelFunction):
             raise TeselaError(f"@tesela.autotune takes a kernel, found {type(kernel).__name__}: write it above @tesela.kernel")
-        if isinstance(space, Mapping):
-            configs = [dict(zip(space, combination)) for combination in itertools.product(*space.values())]
-        else:
-            configs = [dict(config) for config in space]
+        configs = configurations(space)
         if not configs or not all(configs):
             raise kernel.error(None, f"{kernel.name}: the space to tune over is empty", "give each name at least one value")
         for name in dict.fromkeys(name for config in configs for name in config):
-            if name not in kernel.constants and name not in ("warps", "stages"):
-                known = ", ".join([*kernel.constants, "warps", "stages"])
+            if name not in kernel.constants and name not in PINS:
+                known = ", ".join([*kernel.constants, *PINS])
                 raise kernel.error(None, f"{kernel.name}: {name} cannot be tuned", f"what can: {known}")
         return TunedKernel(kernel, configs, budget)
 
@@ -173,6 +172,3 @@ def _quick_key(arg: Any) -> Any:
     dtype = getattr(arg, "dtype", None)  # an array that states itself through the interface alone has none
     return shape, arg.__cuda_array_interface__["typestr"] if dtype is None else dtype
 
-
-def _label(value: Any) -> str:
-    return getattr(value, "__name__", None) or repr(value)

@@ -79,7 +79,7 @@ def ceildiv(t: Tracer, x: Any, y: Any) -> Any:
 
 @builds("assume")
 def assume(t: Tracer, fact: Any) -> None:
-    raise AssertionError("the tracer reads the fact's syntax")  # see Tracer._assume
+    raise AssertionError("the tracer reads the fact's syntax")  # see assumptions.py
 
 
 # Memory

@@ -539,7 +539,11 @@ def inline_ptx(text: str, *operands: Operand, result: Any) -> Any:
 
 @_word
 def assume(fact: Any) -> None:
-    """`tesela.assume(K % 64 == 0)`: callers promise it, launches check it, and the compiler may rely on it."""
+    """`tesela.assume(K % 64 == 0)` of a dimension: callers promise it, launches check it, and the compiler may rely on it.
+
+    `tesela.assume(start % 8 == 0)` and `tesela.assume(0 <= start < 4096)` of a variable, an integer scalar such as one that was loaded: the compiler relies on it from
+    there on, for wide accesses and for TMA; the interpreter checks it, compiled code does not.
+    """
     ...
 
 

@@ -10,17 +10,27 @@ from .elementwise import identity
 M, N, K, BATCH = tesela.dims("M N K BATCH")
 T = tesela.dtype("T")
 
+TILES = [
+    {"BM": 128, "BN": 256},
+    {"BM": 256, "BN": 128},
+    {"BM": 128, "BN": 128},
+    {"BM": 64, "BN": 256, "stages": 3},
+    {"BM": 64, "BN": 128},
+    {"BM": 64, "BN": 64},
+]
+"""Extents of the tile of a product: each call takes the fastest for its extents."""
 
-@tesela.kernel
+
+@tesela.kernel(variants=TILES, flops="2 * M * N * K")
 def linear(
     A: Array[T, M, K],
     W: Array[T, N, K],
     bias: Array[T, N],
     C: Array[T, M, N],
-    ACTIVATION: tesela.constexpr = identity,
-    BM: tesela.constexpr = 128,
-    BN: tesela.constexpr = 128,
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
     BK: tesela.constexpr = 64,
+    ACTIVATION: tesela.constexpr = identity,
 ):
     """C = ACTIVATION(A·Wᵀ + bias): sums, bias and activation in f32, rounded once."""
     bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
@@ -31,13 +41,13 @@ def linear(
     C[m : m + BM, n : n + BN] = ACTIVATION(acc + bias[n : n + BN].to(f32)).to(C.dtype)
 
 
-@tesela.kernel
+@tesela.kernel(variants=TILES, flops="2 * BATCH * M * N * K")
 def batched_gemm(
     A: Array[T, BATCH, M, K],
     B: Array[T, BATCH, K, N],
     C: Array[f32, BATCH, M, N],
-    BM: tesela.constexpr = 128,
-    BN: tesela.constexpr = 128,
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
     BK: tesela.constexpr = 64,
 ):
     """C[i] = A[i]·B[i]."""

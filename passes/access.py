@@ -14,8 +14,8 @@ from xdsl.ir import Attribute, SSAValue
 
 from ..dialects import tile
 from ..dialects.tile_indexed import Indexed
+from ..dialects.tile_types import static_strides
 from .divisibility import ZERO_DIVISOR, Divisibility
-from .dot_rules import static_strides
 
 VECTOR_BYTES = 16
 """`ld` and `st` move 16 bytes at most (PTX ISA 9.0 §9.7.9.8)."""

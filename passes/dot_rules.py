@@ -39,8 +39,6 @@ from xdsl.dialects.builtin import (
     Float16Type,
     Float32Type,
     MemRefType,
-    NoneAttr,
-    StridedLayoutAttr,
     StringAttr,
     TensorType,
 )
@@ -53,6 +51,7 @@ from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import Mode, SharedLayout, TVLayout
 from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
+from ..dialects.tile_types import static_strides
 
 WGMMA_ROWS, WGMMA_MAX_N = 64, 256
 MMA_ROWS, MMA_COLUMNS = 16, 8
@@ -442,18 +441,6 @@ def contiguous_dim(put: async_copy.PutOp) -> int | None:
     kind = put.array.type
     strides = static_strides(kind)
     return next((d for d, of in enumerate(put.tile_dims()) if strides[of] == 1), None)
-
-
-def static_strides(kind: MemRefType) -> tuple[int | None, ...]:
-    """The strides that a memref type states, in elements; None where it leaves one open."""
-    if isinstance(kind.layout, StridedLayoutAttr):
-        return tuple(None if isinstance(entry, NoneAttr) else entry.data for entry in kind.layout.strides.data)
-    strides: list[int | None] = []
-    stride: int | None = 1
-    for extent in reversed(kind.get_shape()):
-        strides.append(stride)
-        stride = None if stride is None or extent < 0 else stride * extent
-    return tuple(reversed(strides))
 
 
 def channel_layouts(channel: async_copy.ChannelOp, reach: Sequence[int]) -> list[list[SharedLayout]]:

@@ -262,6 +262,11 @@ def _same(said: Statements, op: Operation) -> None:
     said.tie(op.operands[0], op.results[0])
 
 
+def _sum_parts(said: Statements, op: tile.SumPartsOp) -> None:
+    for part, total in zip(op.tiles, op.sums):
+        said.tie(part, total)
+
+
 def _reduce(said: Statements, op: tile.ReduceOp) -> None:
     axis = op.axis.value.data
     said.reductions.append(op)
@@ -350,6 +355,7 @@ RULES: dict[type[Operation], Callable[[Statements, Operation], None]] = {
     async_copy.DotOp: _dot,
     async_copy.AwaitOp: _same,
     async_copy.ReadyOp: _same,
+    tile.SumPartsOp: _sum_parts,
     tile.ReduceOp: _reduce,
     tile.ExpandOp: _expand,
     tile.BroadcastOp: _broadcast,

@@ -119,6 +119,8 @@ def view(value: Any, name: str = "the argument") -> ArrayView:
         return _view_torch(value, torch, name)
     if isinstance(value, DeviceArray):
         return value.view
+    if isinstance(value, np.ma.MaskedArray):
+        raise TeselaError.at(None, f"{name} is a masked array, and a kernel knows no masks", "pass its data, or x.filled(value)")
     if isinstance(value, np.ndarray):
         return _view_numpy(value)
     interface = getattr(value, "__cuda_array_interface__", None)

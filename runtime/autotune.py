@@ -1,7 +1,7 @@
 """Choosing among programs that compute the same, by trying them: what `@tesela.autotune` does with the arrays of a call.
 
 Candidates are compiled side by side; those that the compiler refuses drop out, with its reason, and those that are the code of an earlier
-one. On a GPU each is launched alone, twice; those within SLACK of the fastest take turns by the method of `measure.py`. In
+one. On a GPU each is launched alone, twice; those within SLACK of the fastest take turns by the method of `measure.py`, short ones in CUDA graphs. In
 the simulator, which has no time, the cost is the number of instructions that threads executed. The first of equals wins, so that in the
 simulator the choice is the same each time.
 
@@ -25,7 +25,7 @@ from . import driver
 from .arrays import HOST, ArrayView, host_array
 from .kernel import DEFAULT_TARGET, Arrival, Kernel, placed
 from .launch import SIMULATOR, Call, Staging, is_host, map_arrays, simulate
-from .measure import GPU, Case, System, Timer, measure
+from .measure import GPU, SMALL_MILLISECONDS, Case, System, Timer, measure
 from .parallel import attempt_all
 from .progress import Progress
 
@@ -330,7 +330,9 @@ def _timed(
         limit = SLACK * fastest
         close = [number for number in systems if (trials[number].cost or 0.0) <= limit]
         progress.stage("measured", ROUNDS * len(close))
-        row = measure(Case("tuning", [systems[number] for number in close]), timer, ROUNDS, deadline=deadline, turned=progress.step)
+        # Short launches go through graphs: otherwise the host would be timed, which takes the same for all.
+        case = Case("tuning", [systems[number] for number in close], graph=fastest < SMALL_MILLISECONDS)
+        row = measure(case, timer, ROUNDS, deadline=deadline, turned=progress.step)
         for number in close:
             label = labels[number]
             if (measured := row.systems.get(label)) is not None:

@@ -341,6 +341,42 @@ def synchronize(stream: int | None = None) -> None:
         check(driver.cuStreamSynchronize(stream), "waiting for a stream")
 
 
+StreamKey = tuple[int, int, int]
+"""(context, number of the stream, number of the capture that it is in, or 0)."""
+
+
+def stream_key(stream: int) -> StreamKey | None:
+    """What tells launches apart that may run at the same time: those with different keys may. None where a launch on the stream would fail for want
+    of its context (CONTEXT_ERRORS)."""
+    driver = api()
+    context = check(driver.cuCtxGetCurrent(), "asking for the current context")
+    found = driver.cuStreamGetId(stream)
+    if not int(context) or int(found[0]) in CONTEXT_ERRORS:
+        return None
+    number = check(found, "asking for a stream's number")
+    state, capture = check(driver.cuStreamGetCaptureInfo(stream), "asking whether a stream is captured")[:2]
+    capturing = state == driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+    return int(context), int(number), int(capture) if capturing else 0
+
+
+def allocate_while_capturing(nbytes: int, cleared: bool) -> int:
+    """The address of new device memory, `cleared` or not, that is ready when this returns; allowed while any stream is captured, whose graph does
+    not take part in it (CUDA driver API, cuThreadExchangeStreamCaptureMode)."""
+    driver = api()
+    doing = "allocating memory for a launch"
+    before = check(driver.cuThreadExchangeStreamCaptureMode(driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED), doing)
+    try:
+        address = allocate(nbytes)
+        if cleared:
+            own = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), doing)
+            check(driver.cuMemsetD8Async(address, 0, nbytes, own), doing)
+            check(driver.cuStreamSynchronize(own), doing)
+            check(driver.cuStreamDestroy(own), doing)
+    finally:
+        check(driver.cuThreadExchangeStreamCaptureMode(before), doing)
+    return address
+
+
 class Event:
     """A point in a stream, with a time."""
 

@@ -234,6 +234,17 @@ def _dot(op: Operation) -> Function:
     return ta.dot
 
 
+def _assume(op: Operation) -> Function:
+    assert isinstance(op, tile.AssumeOp)
+
+    def checked(x: Value) -> Value:
+        if (reason := op.violated_by(int(x))) is not None:
+            raise Refused(f"an assumption does not hold: {reason}")
+        return x
+
+    return checked
+
+
 def _histogram(op: Operation) -> Function:
     (bins,) = shape_of(op.results[0].type)
     return lambda x: np.bincount(x[(x >= 0) & (x < bins)], minlength=bins).astype(np.int32)
@@ -285,6 +296,7 @@ MEANINGS: dict[str, Meaning] = {
     tile.CastOp.name: _cast,
     tile.ReduceOp.name: _reduce,
     tile.DotOp.name: _dot,
+    tile.AssumeOp.name: _assume,
     tile.HistogramOp.name: _histogram,
     tile.JoinOp.name: _join,
     tile.TransposeOp.name: _transpose,

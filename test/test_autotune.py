@@ -221,12 +221,15 @@ class Clock:
     """A timer for systems whose milliseconds are given by label: the first is what single launches take, the others those of turns."""
 
     def __init__(self, times):
-        self.times, self.log = times, []
+        self.times, self.log, self.graphs = times, [], set()
 
     def rest(self, seconds):
         self.log.append("rest")
 
     def prepare(self, system, count, graph):
+        if graph:
+            self.graphs.add(system.name)
+
         def timed():
             self.log.append((system.name, count))
             first, careful = self.times[system.name]
@@ -258,6 +261,15 @@ def test_on_a_gpu_the_close_ones_take_turns():
     assert trials[3:] == [Trial("d", note="the same code as a"), Trial("e", note="refused: too large")]
     turns = [entry[0] for entry in clock.log if entry != "rest" and entry[1] > 1]
     assert sorted(set(turns)) == ["a", "b"] and len(turns) == 2 * (tuner.ROUNDS + 1)
+
+
+@pytest.mark.parametrize(("first", "graphs"), [(0.02, {"a", "b"}), (0.2, set())])
+def test_short_launches_go_through_graphs(first, graphs):
+    """The host takes as long for all of them."""
+    calls = [(types.SimpleNamespace(grid=(1, 1, 1), variant=types.SimpleNamespace(ptx=label), bound=lambda *_: lambda stream: None), None) for label in "ab"]
+    clock = Clock({"a": (first, first), "b": (first, first)})
+    tuner._timed(["a", "b"], calls, [None] * 2, [], float("inf"), Progress("tuning", 1.0), clock)
+    assert clock.graphs == graphs
 
 
 @pytest.fixture

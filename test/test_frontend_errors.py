@@ -377,13 +377,6 @@ def failed_assert(x: Array[f32, N], BLOCK: tesela.constexpr):
     #      ^ assertion failed: BLOCK must be a multiple of 16
 
 
-@wrong
-def wrong_assumption(x: Array[f32, N]):
-    if True:
-        tesela.assume(N > 4)
-    #   ^ tesela.assume states what a dimension is a multiple of -> write tesela.assume(K % 64 == 0) with a dimension K
-
-
 # --- Shapes ---
 
 

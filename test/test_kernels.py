@@ -198,6 +198,30 @@ def test_attention(causal, s, length, d):
     close(out, attention_by_numpy(q, k, v, 0.3, causal), f16, 4)
 
 
+@pytest.mark.parametrize("scale", [0.0, -0.5, np.nan])
+def test_attention_takes_positive_scales_only(scale):
+    q, k, v = (random(1, 20, 16, T=f16, seed=seed) for seed in range(3))
+    out = np.zeros_like(q)
+    run(attention.attention, {"q": q, "k": k, "v": v, "out": out}, {"scale": scale}, T=f16, HEAD=16, BM=16, BN=16)
+    assert np.isnan(out).all()
+
+
+def test_attention_with_growing_scores():
+    """Each key's score outgrows those before it, by less than what is tolerated and by more: rows are rescaled, and some warps' are not."""
+    q, v = np.ones((1, 32, 16), np.float32), random(1, 96, 16, seed=1)
+    q[0, 16:] /= 64
+    k = np.linspace(0, 12, 96, dtype=np.float32)[None, :, None] * np.ones((1, 1, 16), np.float32)
+    q, k, v = (x.astype(np.float16) for x in (q, k, v))
+    expected = attention_by_numpy(q, k, v, 0.3, False)
+    out = np.zeros_like(q)
+    run(attention.attention, {"q": q, "k": k, "v": v, "out": out}, {"scale": 0.3}, T=f16, HEAD=16, BM=16, BN=16)
+    close(out, expected, f16, 4)
+    for target in ("sm_80", "sm_90a"):
+        out[:] = 0
+        attention.attention(q, k, v, out, scale=0.3, HEAD=16, BM=32, BN=16, device="sim", target=target)
+        close(out, expected, f16, 4)
+
+
 # --- Compiled, on a device ---
 
 

@@ -21,6 +21,12 @@ their own; one after the token of no operation neither arrives nor counts.
 **In lockstep.** Channels that join-channels has put in one group have one set of mbarriers and one counter for each side. Their puts become one wait for the
 slots and one announcement of the sum of their bytes, at the last of them; the first of their gets waits, and one arrival gives all slots back.
 
+**In clusters.** A multicast put writes into the same slot of every block of the cluster, each block a part, and what each writes counts on the full mbarrier of the
+block that it arrives in. So a slot is free when the readers of all blocks have given it back: they arrive on the empty mbarriers of all, one lane for
+each. An arrival without a scope orders what was read before it, which is all that freeing asks for (nothing is published by it; measured: values
+stored before it are not seen). Blocks meet once before anything is sent, so that no mbarrier is used before it is there, and before they end, since shared
+memory goes with them.
+
 **Slots and phases.** Slot n mod depth is filled by put n and read by get n; an mbarrier completes its phase n div depth, whose parity the reader waits
 for. A counter runs from 0 to 2·depth - 1 and gives both; where depth is a power of two, it need not be set back. Puts and gets count apart, in `ctx.counters`, which control flow carries round loops and
 through conditionals like any other value. With one slot a put needs no counter, and a get one only for TMA.
@@ -48,6 +54,7 @@ from ...dialects.ptx import reg
 from ...passes import async_waits, dot_rules
 from ...passes.access import extent_divisor
 from ...passes.alloc_shared import slot_stride
+from ...passes.form_clusters import Part, multicast_part
 from ...passes.join_channels import Access, check_lockstep, lockstep_group, standing_with
 from .context import Context, lowers
 from .memory import distances, fill_registers, load_registers, plan_access
@@ -66,7 +73,8 @@ class Channel:
     """A channel and where it lies: `offset` and `barrier` in bytes of the block's shared memory, `stride` bytes from slot to slot. `group`: the
     channels in lockstep with it, itself included; they have one set of mbarriers and counters. `via`: how it
     is filled. `by_descriptor`: wgmma reads it. `between_roles`: one role fills it, another takes it; then `by_warp` says whether every warp
-    gives its slots back for itself, or one thread for a warpgroup. `needs`: what its readers need."""
+    gives its slots back for itself, or one thread for a warpgroup. `senders`: how many blocks fill its slots, or
+    those of its group. `needs`: what its readers need."""
 
     op: async_copy.ChannelOp
     group: tuple[async_copy.ChannelOp, ...]
@@ -78,6 +86,7 @@ class Channel:
     by_descriptor: bool
     between_roles: bool
     by_warp: bool
+    senders: int
     needs: dot_rules.ChannelNeeds
 
     @property
@@ -151,6 +160,7 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
         any(isinstance(reader, async_copy.DotOp) for reader in readers),
         op.joins_roles(),
         not all(isinstance(reader, async_copy.DotOp) for member in group for reader, _, _ in dot_rules.buffer_readers(member.res)),
+        max((_senders(ctx, put) for member in group for put in member.fills() if isinstance(put, async_copy.PutOp)), default=1),
         dot_rules.channel_needs(op.res, ctx.target),
     )
     ctx.state[op.res] = channel
@@ -193,10 +203,22 @@ def _check_roles(ctx: Context, channel: Channel) -> None:
         raise ctx.error(channel.op, "a channel that a role uses must be filled and taken in roles", "move all of its operations into roles")
 
 
+def _senders(ctx: Context, put: async_copy.PutOp) -> int:
+    """How many blocks a put's tile comes from. Raises TeselaError where the blocks form no such cluster."""
+    if put.multicast is None:
+        return 1
+    blocks, shape = put.multicast.value.data, tile.cluster_shape(ctx.kernel)
+    if shape is None or prod(shape) != blocks or not tile.walks_its_grid(ctx.kernel):
+        raise ctx.error(put, f"the put is for clusters of {blocks} blocks, but the kernel's blocks do not walk the grid in such", "run form-clusters, then persist-grid")
+    if role_of(put) is None:
+        raise ctx.error(put, "a multicast put stands outside of roles", "let one role fill the channel and another take what it holds")
+    return blocks
+
+
 def _arrivals(channel: Channel) -> int:
     """How many threads arrive to give a slot back."""
     warps = dot_rules.block_warps(channel.op.takers()[0])
-    return warps if channel.by_warp else warps // dot_rules.WARPGROUP_WARPS
+    return channel.senders * (warps if channel.by_warp else warps // dot_rules.WARPGROUP_WARPS)
 
 
 def _via(ctx: Context, put: async_copy.PutOp) -> str:
@@ -235,7 +257,12 @@ def _publish(ctx: Context) -> None:
         ctx.inst("fence.mbarrier_init.release.cluster", guard=ctx.one_thread())
     if any(channel.by_descriptor for channel in zeroed):
         ctx.inst("fence.proxy.async.shared::cta")
-    if tma or zeroed:
+    if any(channel.senders > 1 for channel in channels):
+        if zeroed:
+            ctx.barrier()
+        ctx.inst("barrier.cluster.arrive.relaxed.aligned")
+        ctx.inst("barrier.cluster.wait.aligned")
+    elif tma or zeroed:
         ctx.barrier()
 
 
@@ -332,11 +359,12 @@ def _put_tma(ctx: Context, puts: Sequence[Access]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _TmaCopy:
-    """A put by TMA into the slot at `address`: a copy for each box of the buffer."""
+    """A put by TMA into the slot at `address`: a copy for each box of the buffer, or, if it is multicast, of this block's `part` of each."""
 
     put: async_copy.PutOp
     layout: SharedLayout
     form: TmaForm
+    part: Part | None
     tensormap: SSAValue
     address: SSAValue
 
@@ -346,18 +374,23 @@ class _TmaCopy:
         form = channel.layout.tma_form(SIZE)
         assert form is not None, "choose_put has checked it"
         of, others = put.tile_dims(), _other_dims(put)
-        box = (*(form.box[d] for d in form.order), *(1 for _ in others))
+        blocks = _senders(ctx, put)
+        part = multicast_part(channel.layout, SIZE, blocks) if blocks > 1 else None
+        if blocks > 1 and part is None:
+            raise ctx.error(put, f"the tile cannot be loaded in {blocks} parts", "leave multicast out")
+        extents = {} if part is None else {part.dim: part.extent}
+        box = (*(extents.get(d, form.box[d]) for d in form.order), *(1 for _ in others))
         spec = TensorMapSpec(ctx.argument_name(put.array), (*(of[d] for d in form.order), *others), box, form.swizzle_bytes)
         tensormap = ctx.tensormap(put.array, spec)
         leader = ctx.leader()
         ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=leader))
         ctx.require(Requirement("align", spec.arg, 16))
         require_coordinates(ctx, put.array)
-        return _TmaCopy(put, channel.layout, form, tensormap, _slot_address(ctx, channel, slot))
+        return _TmaCopy(put, channel.layout, form, part, tensormap, _slot_address(ctx, channel, slot))
 
     @property
     def nbytes(self) -> int:
-        """What the copies write, past the array's edges too."""
+        """What the copies of all blocks that send write into one of them, past the array's edges too."""
         return SIZE * len(self.form.starts) * prod(self.form.box)
 
     def issue(self, ctx: Context, barrier: SSAValue) -> None:
@@ -365,11 +398,19 @@ class _TmaCopy:
         of, others = self.put.tile_dims(), _other_dims(self.put)
         starts = [coordinate(ctx, index) for index in self.put.indices]
         rank = len(of) + len(others)
-        opcode = f"cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
+        where = "cta" if self.part is None else "cluster"
+        opcode = f"cp.async.bulk.tensor.{rank}d.shared::{where}.global.tile.mbarrier::complete_tx::bytes"
+        address, mask = self.address, []
+        if self.part is not None:
+            opcode += ".multicast::cluster"
+            number = ctx.special("%cluster_ctarank")
+            starts[of[self.part.dim]] = ctx.add(starts[of[self.part.dim]], ctx.mul(number, self.part.extent))
+            address = ctx.add(address, ctx.mul(number, self.part.nbytes))
+            mask = [ctx.const((1 << self.put.multicast.value.data) - 1, "b16")]
         for start in self.form.starts:
             coords = [ctx.add(starts[of[d]], start[d]) for d in self.form.order] + [starts[d] for d in others]
-            target = ctx.add(self.address, self.layout.offset(start) * SIZE)
-            ctx.inst(opcode, [target, self.tensormap, ctx.concat(coords), barrier])
+            target = ctx.add(address, self.layout.offset(start) * SIZE)
+            ctx.inst(opcode, [target, self.tensormap, ctx.concat(coords), barrier, *mask])
 
 
 def _other_dims(put: async_copy.PutOp) -> list[int]:
@@ -572,12 +613,41 @@ def _arrive(ctx: Context, release: async_copy.ReleaseOp) -> None:
     key = (channel.counted_as, "release")
     before = ctx.counters[key]
     slot, _ = _advance(ctx, channel, "release")
-    one = ctx.elected() if channel.by_warp else ctx.warpgroup_leader()
+    if channel.senders > 1:
+        one = _first_lanes(ctx, channel)
+    else:
+        one = ctx.elected() if channel.by_warp else ctx.warpgroup_leader()
     if release.token in ctx.flagged:
         happened = ctx.get(release.token)
         one = ctx.both(one, happened)
         ctx.counters[key] = ctx.inst("selp.b32", [ctx.counters[key], before, happened], [reg("b32")])
-    ctx.inst("mbarrier.arrive.shared::cta.b64", [_barrier_address(ctx, channel, slot, empty=True)], guard=one)
+    if channel.senders > 1:
+        ctx.inst("mbarrier.arrive.shared::cluster.b64", [ctx.add(_barriers_of_lane(ctx, channel), ctx.shl(slot, 3))], guard=one)
+    else:
+        ctx.inst("mbarrier.arrive.shared::cta.b64", [_barrier_address(ctx, channel, slot, empty=True)], guard=one)
+
+
+def _first_lanes(ctx: Context, channel: Channel) -> SSAValue:
+    """A predicate that holds in as many lanes as blocks are to be told: of each warp, or of the first of each warpgroup."""
+
+    def make() -> SSAValue:
+        few = ctx.compare("lt", "s32", ctx.lane(), channel.senders)
+        found = few if channel.by_warp else ctx.both(few, ctx.compare("eq", "s32", ctx.and_(ctx.warp(), 3), 0))
+        assert found is not None
+        return found
+
+    return ctx.once(("first lanes", channel.senders, channel.by_warp), make)
+
+
+def _barriers_of_lane(ctx: Context, channel: Channel) -> SSAValue:
+    """The address, in the cluster's window, of the channel's empty mbarriers in the block whose number in the cluster is the lane's."""
+    assert channel.barrier is not None
+    offset = channel.barrier + 8 * channel.depth
+
+    def make() -> SSAValue:
+        return ctx.inst("mapa.shared::cluster.u32", [ctx.shared_address(offset), ctx.and_(ctx.lane(), channel.senders - 1)], [reg("b32")])
+
+    return ctx.once(("barriers of the lane", offset), make)
 
 
 def _released_before(op: Operation) -> Iterator[async_copy.ReleaseOp]:

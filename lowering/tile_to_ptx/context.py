@@ -41,10 +41,10 @@ from ...dialects.layout_attrs import TVLayoutAttr
 from ...dialects.ptx import RegType, reg
 from ...dialects.ptx_isa import lookup
 from ...dialects.target import Target
+from ...dialects.tile_types import static_strides
 from ...passes.access import argument_align
 from ...passes.async_waits import flagged_tokens, wait_depths
 from ...passes.divisibility import Divisibility
-from ...passes.dot_rules import static_strides
 
 _OF_A_ROLE = (
     "first_warp", "warps", "threads", "barrier_number", "one_warp", "scratch_base", "scratch_bytes", "prologue", "_once", "_static", "_scopes",
@@ -128,6 +128,7 @@ class Context:
         self.min_blocks: int | None = None  # how many blocks a multiprocessor should hold at least; None: as the assembler likes
         self.scratch_base = 0
         self.scratch_bytes = 0
+        self.workspace_bytes = 0  # of one block: what blocks that share a point of the grid leave for each other
         self.location = kernel.location
         self._values: dict[SSAValue, SSAValue] = {}
         self._constants: dict[tuple[int, str], SSAValue] = {}

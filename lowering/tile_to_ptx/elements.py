@@ -43,6 +43,14 @@ def pack_halves(ctx: Context, regs: SSAValue, n: int) -> SSAValue:
     return regs if n % 2 else ctx.inst("mov.b32", [regs], [reg("b32", n // 2)])
 
 
+def any_lane(ctx: Context, predicates: SSAValue) -> SSAValue:
+    """One predicate, the same in all lanes of a warp: whether any of these holds in any of them."""
+    some = ctx.pick(predicates, [0])
+    for i in range(1, predicates.type.count):
+        some = ctx.inst("or.pred", [some, ctx.pick(predicates, [i])], [reg("pred")])
+    return ctx.inst("vote.sync.any.pred", [some, ctx.const(0xFFFFFFFF)], [reg("pred")])
+
+
 def to_f32(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue:
     """n floats as f32 in b32, exactly."""
     if isinstance(kind, Float32Type):

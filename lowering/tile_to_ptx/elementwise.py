@@ -29,6 +29,7 @@ from ...passes.skip_identities import UNLESS_ONE, repeated
 from .bounds import both_bounds, place_comparison
 from .context import Context, element_bits, lowers
 from .elements import (
+    any_lane,
     check_lowered,
     constant,
     convert,
@@ -134,11 +135,7 @@ def _float_binary(ctx: Context, op: Operation) -> None:
 def _unless_one(ctx: Context, factors: SSAValue, otherwise: SSAValue, compute: Callable[[], SSAValue]) -> SSAValue:
     """`otherwise` in warps in which all factors are one, what `compute` makes in others. (A NaN is unequal to one.)"""
     differs = ctx.compare("neu", "f32", factors, 0x3F800000)
-    some = ctx.pick(differs, [0])
-    for i in range(1, factors.type.count):
-        some = ctx.inst("or.pred", [some, ctx.pick(differs, [i])], [reg("pred")])
-    asked = ctx.inst("vote.sync.any.pred", [some, ctx.const(0xFFFFFFFF)], [reg("pred")])
-    return ctx.if_(asked, lambda: [compute()], lambda: [otherwise], [otherwise.type])[0]
+    return ctx.if_(any_lane(ctx, differs), lambda: [compute()], lambda: [otherwise], [otherwise.type])[0]
 
 
 @lowers(*FLOAT_UNARY)

@@ -1,4 +1,4 @@
-"""Lowering of tile.join and tile.split, which rename registers, and of tile.histogram, which counts in shared memory.
+"""Lowering of tile.join, tile.split and tile.assume, which rename registers, and of tile.histogram, which counts in shared memory.
 
 A block's counts begin at zero in scratch memory; one of the threads that hold an element adds one at its place (`red.shared`), and after a barrier every
 thread reads the counts that the result's layout gives it.
@@ -49,6 +49,11 @@ def _split(ctx: Context, op: tile.SplitOp) -> None:
     for which, part in enumerate((op.first, op.second)):
         indices = [held[(*result.value_coords(value), which)] for value in range(result.num_values)]
         ctx.set(part, _pick(ctx, [(ctx.get(op.source), source.num_values)], kind, indices))
+
+
+@lowers(tile.AssumeOp)
+def _assume(ctx: Context, op: tile.AssumeOp) -> None:
+    ctx.set(op.res, ctx.get(op.source))
 
 
 @lowers(tile.HistogramOp)

@@ -18,8 +18,9 @@ from ...dialects import tile
 from ...dialects.layout import TVLayout
 from ...dialects.ptx import reg
 from ...dialects.tile import ReduceKind, element_type, shape_of
+from ...passes.skip_identities import ONLY_BEYOND, bound_of
 from .context import Context, element_bits, lowers
-from .elements import check_lowered, from_f32, from_int, is_float, to_f32, to_int
+from .elements import any_lane, check_lowered, from_f32, from_int, is_float, to_f32, to_int
 from .shapes import inside_tile
 
 Parts = list[SSAValue]  # one register vector for each component: (value,) or (value, index)
@@ -106,30 +107,50 @@ def _reduce(ctx: Context, op: tile.ReduceOp) -> None:
     combine = _combiner(ctx, kind, floats, cls)
 
     parts = _within_thread(ctx, source, axis, parts, combine)
-    parts = _within_warp(ctx, source, axis, parts, combine)
-    parts = _among_warps(ctx, source, axis, parts, combine)
-    _hand_on(ctx, op, source.project(axis), axis, source, parts, indexed, floats)
+    if ONLY_BEYOND in op.attributes and all(weight < 32 for weight, _ in _axis_digits(source, axis)):
+        parts = [_if_beyond(ctx, op, source, axis, parts[0], combine)]
+    else:
+        parts = _within_warp(ctx, source, axis, parts, combine)
+        parts = _among_warps(ctx, source, axis, parts, combine)
+    _hand_on(ctx, op, axis, source, parts, indexed, floats)
+
+
+def _if_beyond(ctx: Context, op: tile.ReduceOp, source: TVLayout, axis: int, part: SSAValue, combine: Combine) -> SSAValue:
+    """The lanes' extremes combined, in warps of which a lane has one beyond the bound that it will be compared with; in others, where the comparison
+    is false for each, as they are."""
+    bound = bound_of(op)
+    if bound is None:
+        raise ctx.error(op, f"{ONLY_BEYOND} needs a comparison with a bound and selections by it as the only uses", "leave it to skip-identities")
+    own = ctx.pick(part, _order(ctx, op, source, axis))
+    beyond = ctx.compare("gt" if op.kind.data is ReduceKind.MAX else "lt", "f32", own, ctx.get(bound))
+    some = any_lane(ctx, beyond)
+    return ctx.if_(some, lambda: _within_warp(ctx, source, axis, [part], combine), lambda: [part], [part.type])[0]
+
+
+def _order(ctx: Context, op: tile.ReduceOp, source: TVLayout, axis: int) -> list[int]:
+    """For each value of the result which of the combined ones it is. Raises TeselaError where the result's layout is not the source's without
+    the axis."""
+    result, projected = ctx.layout(op.res), source.project(axis)
+    held = {}
+    for v in range(source.num_values):
+        at = source.value_coords(v)
+        held.setdefault(at[:axis] + at[axis + 1 :], source.value_index(axis, v))
+    wanted = [held.get(result.value_coords(v)) for v in range(result.num_values)]
+    threads = [[mode.stride for mode in layout.normalized().thread] for layout in (result, projected)]
+    if None in wanted or threads[0] != threads[1]:
+        raise ctx.error(op, f"the result's layout {result} is not the source's without axis {axis}", "run infer-layouts")
+    return wanted
 
 
 def _hand_on(
-    ctx: Context, op: tile.ReduceOp, projected: TVLayout, axis: int, source: TVLayout, parts: Parts, indexed: bool, floats: bool
+    ctx: Context, op: tile.ReduceOp, axis: int, source: TVLayout, parts: Parts, indexed: bool, floats: bool
 ) -> None:
     """Sets the result, in the order of the result's own layout, rounded or narrowed to its element type."""
     value = parts[-1]
     kind = element_type(op.res.type)
     if isinstance(op.res.type, TensorType):
-        result = ctx.layout(op.res)
-        held = {}
-        for v in range(source.num_values):
-            at = source.value_coords(v)
-            held.setdefault(at[:axis] + at[axis + 1 :], source.value_index(axis, v))
-        wanted = [held.get(result.value_coords(v)) for v in range(result.num_values)]
-        if None in wanted or [mode.stride for mode in result.normalized().thread] != [
-            mode.stride for mode in projected.normalized().thread
-        ]:
-            raise ctx.error(op, f"the result's layout {result} is not the source's without axis {axis}", "run infer-layouts")
-        value = ctx.pick(value, wanted)
-        n = result.num_values
+        wanted = _order(ctx, op, source, axis)
+        value, n = ctx.pick(value, wanted), len(wanted)
     else:
         n = 1
     if indexed:

@@ -3,7 +3,8 @@
 A mutant about which nothing was seen is *equivalent* if a row of `REASONS` holds, which looks at logs (`trace.py`) of the mutant and of the program
 that is right, on the arguments of the launch:
 
-* **same effects** (faults of data): the same values are written to the same global addresses, and every thread issues, commits, waits and fences
+* **same effects** (faults of data): the same values are written to the same global addresses (but for what the same block replaces after a
+  barrier), and every thread issues, commits, waits and fences
   the same, in the same order, and arrives the same in all phases of mbarriers that somebody waits for. So memory holds the same whatever the schedule; what differs is dead, masked, the same value under another
   name, or which of several threads with the same value writes it.
 * **still waited for** (waits, commits, neighbours): between the issue of each asynchronous operation and the wait of each of its owners that covers it
