@@ -667,7 +667,7 @@ def _price_access(
         for registers in cls.candidates:
             try:
                 access = buffer_access(registers, seen, size, reads, stmatrix)
-                row.append(access.count * made.warps * (1 + layout_costs.SLOTS * access.wavefronts) * times)
+                row.append(access.slots * made.warps * times)
             except LayoutError:
                 row.append(FORBIDDEN)
         costs.append(row)

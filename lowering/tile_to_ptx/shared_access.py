@@ -29,7 +29,8 @@ from xdsl.ir import SSAValue
 
 from ...dialects.layout import Mode, SharedLayout, TVLayout
 from ...dialects.ptx import reg
-from ...passes.matrix_access import access_vector, matrix_form
+from ...passes.matrix_access import access_vector, buffer_access, matrix_form
+from ...passes.traded_stores import Trade
 from .context import Context
 
 Coords = tuple[int, ...]
@@ -291,6 +292,9 @@ def write_tile(
     vector = gcd(access_vector(layout, shared, extents), 16 // size)
     access = plan_shared(ctx, base, shared, size, layout, vector, extents)
     inside = ctx.both(access.inside, guard)
+    planned = buffer_access(layout, shared, size, False, False)
+    if planned.trade is not None and access.inside is None and planned.count == len(access.offsets):
+        access, value = _traded(ctx, access, value, planned.trade, vector)
     if size == 4:
         ctx.inst(f"st.shared.{_form(2 * vector)}", [access.address, value], offsets=access.offsets, guard=inside)
     elif vector == 1:
@@ -299,6 +303,36 @@ def write_tile(
         ctx.inst("st.shared.b16", [access.address, value], offsets=access.offsets, guard=inside)
     else:
         ctx.inst(f"st.shared.{_form(vector)}", [access.address, value], offsets=access.offsets, guard=inside)
+
+
+def _traded(ctx: Context, access: SharedAccess, value: SSAValue, trade: Trade, vector: int) -> tuple[SharedAccess, SSAValue]:
+    """The same stores, some lanes taking two of them in the other order: addresses and registers are selected by the lane."""
+    count = len(access.offsets)
+    step, width = trade.values // vector, value.type.count // count
+    pairs = [(a, a + step) for a in range(count) if not a & step]
+    swaps = ctx.once(("trade", trade.lanes), lambda: ctx.compare("ne", "s32", ctx.thread_digit(trade.lanes, 2), 0))
+
+    def registers(which: Sequence[int]) -> SSAValue:
+        return ctx.pick(value, [a * width + i for a in which for i in range(width)])
+
+    def address(which: int) -> SSAValue:
+        return ctx.pick(access.address, [which]) if access.address.type.count > 1 else access.address
+
+    lower, upper = (registers([pair[end] for pair in pairs]) for end in (0, 1))
+    first = ctx.inst("selp.b32", [upper, lower, swaps], [lower.type])
+    second = ctx.inst("selp.b32", [lower, upper, swaps], [upper.type])
+    known: dict[tuple[SSAValue, SSAValue, int], SSAValue] = {}
+
+    def chosen(own: int, other: int) -> SSAValue:
+        """The address that, with `own`'s offset, is `other`'s in lanes that swap."""
+        mine, theirs, more = address(own), address(other), access.offsets[other] - access.offsets[own]
+        if (mine, theirs, more) not in known:
+            known[mine, theirs, more] = ctx.inst("selp.b32", [ctx.add(theirs, more), mine, swaps], [reg("b32")])
+        return known[mine, theirs, more]
+
+    addresses = [chosen(a, b) for a, b in pairs] + [chosen(b, a) for a, b in pairs]
+    offsets = [access.offsets[pair[end]] for end in (0, 1) for pair in pairs]
+    return SharedAccess(ctx.concat(addresses), offsets, None), ctx.concat([first, second])
 
 
 def _form(vector: int) -> str:
