@@ -269,7 +269,7 @@ def _put_access(solved: Solved, put: async_copy.PutOp, layout: SharedLayout, siz
     if via == "cp.async":
         width = dot_rules.copy_bytes(put, layout, solved.made.facts.divisor, argument_align(solved.made.kernel, put.array))
     vector = max(1, width // size) if via == "cp.async" else 2
-    threads = dot_rules.copy_layout(layout, put.channel.type.shape, 32 * solved.made.warps, vector)
+    threads = dot_rules.copy_layout(layout, put.channel.type.shape, 32 * solved.made.warps, vector, dot_rules.contiguous_dim(put))
     access = buffer_access(threads, layout, size, False, False)
     return BankAccess(
         f"{what} of {_array(put.array)}, {vector * size} bytes", nearest_location(put), access.wavefronts, access.least,
