@@ -3,7 +3,7 @@
     python bench/peers.py gemm --json bench/results/gemm.json
     python bench/peers.py softmax add --small
     python bench/peers.py rows --json bench/results/rows.json
-    python bench/peers.py rows --only softmax --warps 4 8 16
+    python bench/peers.py rows --only softmax --try warps=4 BLOCK=8192,warps=16
 
 Needs a GPU and torch. Every system's result is compared with a float64 reference before it is timed; one that is wrong is reported as
 failed. GEMM is C = A·Bᵀ in bf16; ours writes f32 sums, cuBLAS bf16 ones (half the bytes written), so the comparison favours cuBLAS.
@@ -207,7 +207,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--small", action="store_true", help="the last two cases of each only")
     parser.add_argument("--only", default="", help="the cases whose arguments, joined by 'x', contain this: 4x16x4096x128xFalse, softmax")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--warps", type=int, nargs="+", default=[], help="of `rows` ours also with these numbers of warps")
+    parser.add_argument("--try", dest="tried", nargs="+", default=[], help="of `rows` ours also with these choices, such as warps=8,BLOCK=4096")
     arguments = parser.parse_args(argv)
     if arguments.json is not None and len(arguments.benchmarks) != 1:
         parser.error("--json takes one benchmark")
@@ -216,7 +216,7 @@ def main(argv: list[str] | None = None) -> int:
     for name in arguments.benchmarks:
         make, shapes = BENCHMARKS[name]
         results = Results(name, rounds=arguments.rounds)
-        more = {"warps": tuple(arguments.warps)} if name == "rows" else {}
+        more = {"tried": arguments.tried} if name == "rows" else {}
         for shape in shapes[-2:] if arguments.small else shapes:
             if arguments.only not in "x".join(map(str, shape)):
                 continue

@@ -71,8 +71,8 @@ from .tile_kernel import (
 )
 from .tile_memory import LoadOp, StoreOp
 from .tile_messages import AssertOp, PrintOp
-from .tile_parts import SumPartsOp
 from .tile_pairs import HistogramOp, JoinOp, SplitOp
+from .tile_parts import SumPartsOp
 from .tile_types import (
     ELEMENT_TYPES,
     DimExprAttr,

@@ -14,11 +14,13 @@ TILES = [
     {"BM": 128, "BN": 256},
     {"BM": 256, "BN": 128},
     {"BM": 128, "BN": 128},
-    {"BM": 64, "BN": 256, "stages": 3},
+    {"BM": 64, "BN": 256, "stages": 2},
+    {"BM": 64, "BN": 128, "stages": 4},
     {"BM": 64, "BN": 128},
     {"BM": 64, "BN": 64},
 ]
-"""Extents of the tile of a product: each call takes the fastest for its extents."""
+"""Extents of the tile of a product: each call takes the fastest for its own. Of small tiles with few buffers a multiprocessor holds two blocks, one of which
+computes while the other stores."""
 
 
 @tesela.kernel(variants=TILES, flops="2 * M * N * K")

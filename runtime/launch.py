@@ -74,12 +74,12 @@ class Variant:
     strict: bool = False
     parsed: Program | None = None
     """The PTX text as data, where it is at hand."""
+    dump: Path | None = None
+    """What the names of the files begin with that show how it was made, if it was dumped (DUMP_VARIABLE)."""
     choice: Choice = Choice()
     """Which of the kernel's programs it was made of."""
     label: str = ""
     """The same in words, 'BM=64 BN=128 split=2'; '' where there was no choice."""
-    dump: Path | None = None
-    """What the names of the files begin with that show how it was made, if it was dumped (DUMP_VARIABLE)."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _assembled: dict[str, Assembled] = field(default_factory=dict)
     _functions: dict[int, Any] = field(default_factory=dict)

@@ -144,15 +144,15 @@ class Programs:
     def module(self) -> ModuleOp:
         return self.compiler(Choice()).module
 
-    def __call__(self, facts: Facts, target: Target, choice: Choice = Choice()) -> Variant:  # noqa: B008 - it is immutable
+    def __call__(self, facts: Facts, target: Target, choice: Choice = Choice()) -> Variant:
         variant = self.compiler(choice)(facts, target)
         variant.choice, variant.label = choice, self.label(choice)
         return variant
 
-    def ir(self, level: str, facts: Facts, target: Target, choice: Choice = Choice()) -> str:  # noqa: B008
+    def ir(self, level: str, facts: Facts, target: Target, choice: Choice = Choice()) -> str:
         return self.compiler(choice).ir(level, facts, target)
 
-    def lowered(self, level: str, facts: Facts, target: Target, choice: Choice = Choice()) -> ModuleOp:  # noqa: B008
+    def lowered(self, level: str, facts: Facts, target: Target, choice: Choice = Choice()) -> ModuleOp:
         return self.compiler(choice).lowered(level, facts, target)
 
     # ---- choosing -----------------------------------------------------------------------------------------------

@@ -407,8 +407,8 @@ def _grid_extent(semantics: Semantics, op: Operation) -> Effect:
 
 def _addition(semantics: Semantics, kind: Attribute) -> Callable[[Any, Any], Any]:
     """The meaning of the addition of two tiles."""
-    operands = Block(arg_types=[kind, kind]).args
-    function = semantics.meaning((arith.AddiOp if isinstance(element_type(kind), IntegerType) else arith.AddfOp)(*operands))
+    left, right = Block(arg_types=[kind, kind]).args
+    function = semantics.meaning((arith.AddiOp if isinstance(element_type(kind), IntegerType) else arith.AddfOp)(left, right))
     assert function is not None
     return function
 
