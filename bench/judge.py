@@ -4,13 +4,16 @@
     python bench/judge.py --seeds 5 --only kernels/
 
 Each program of `test/judged_programs.py` runs for each target under the policies 'latest' and 'earliest' and under
-`--seeds` random schedules with races on. Speed is measured on one core in this process, on a GEMM, a histogram and a
-row softmax, with races off and on (the fastest of five runs). Exit status 1 if anything is reported.
+`--seeds` random schedules with races on, in a process of its own, whose largest resident memory is recorded. Speed is
+measured on one core in this process, on a GEMM, a histogram and a row softmax, with races off and on (the fastest of
+five runs). Exit status 1 if anything is reported, or a program takes more than MEMORY_MB or a speed is below LIMITS.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -30,6 +33,14 @@ from tesela.runtime.compile import compile  # noqa: E402
 from tesela.simulator import Memory, RunResult, launch, settings  # noqa: E402
 
 TIMES = 5
+MEMORY_MB = 2048
+"""What a program may take, all of its process counted."""
+LIMITS = {
+    "gemm": {"plain_seconds": 2.0, "races_seconds": 6.0},
+    "histogram": {"races_million_thread_instructions_per_second": 5.0},
+    "softmax": {"races_million_thread_instructions_per_second": 5.0},
+}
+"""By the first word of a kernel's name in `speed`: seconds at most, rates at least."""
 
 HISTOGRAM = """.version 8.0
 .target sm_80
@@ -52,38 +63,39 @@ $DONE:
 """
 
 
-def silence(seeds: int, only: str) -> list[dict[str, Any]]:
-    """One row for each program and target: runs, seconds, and what was reported."""
+def judge_program(job: tuple[str, str, int]) -> dict[str, Any]:
+    """One program for one target under all schedules, in a process of its own: runs, seconds, memory, and what was reported."""
+    name, target, seeds = job
+    schedules: list[dict[str, Any]] = [{"policy": "latest"}, {"policy": "earliest"}, *({"seed": s} for s in range(seeds))]
+    reports: list[str] = []
+    start = time.perf_counter()
+    for options in schedules:
+        try:
+            with settings(races=True, **options):
+                PROGRAMS[name](target)
+        except TeselaError as error:
+            reports.append(f"{options}: {error}")
+    return {
+        "program": name,
+        "target": target,
+        "runs": len(schedules),
+        "seconds": round(time.perf_counter() - start, 3),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "reports": reports,
+    }
+
+
+def silence(seeds: int, only: str, jobs: int) -> list[dict[str, Any]]:
+    """One row for each program and target."""
+    wanted = [(name, target, seeds) for name in PROGRAMS for target in TARGETS if only in name]
     rows = []
-    schedules: list[dict[str, Any]] = [
-        {"policy": "latest"},
-        {"policy": "earliest"},
-        *({"seed": s} for s in range(seeds)),
-    ]
-    for name, run in PROGRAMS.items():
-        if only not in name:
-            continue
-        for target in TARGETS:
-            reports: list[str] = []
-            start = time.perf_counter()
-            for options in schedules:
-                try:
-                    with settings(races=True, **options):
-                        run(target)
-                except TeselaError as error:
-                    reports.append(f"{options}: {error}")
-            seconds = time.perf_counter() - start
-            rows.append(
-                {
-                    "program": name,
-                    "target": target,
-                    "runs": len(schedules),
-                    "seconds": round(seconds, 3),
-                    "reports": reports,
-                }
-            )
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+        for row in pool.imap(judge_program, wanted, chunksize=1):
+            rows.append(row)
             print(
-                f"{name:32} {target:7} {len(schedules)} runs, {seconds:6.2f} s, {len(reports)} with reports", flush=True
+                f"{row['program']:32} {row['target']:7} {row['runs']} runs, {row['seconds']:6.2f} s, {row['peak_mb']} MB, "
+                f"{len(row['reports'])} with reports",
+                flush=True,
             )
     return rows
 
@@ -149,29 +161,45 @@ def speed() -> list[dict[str, Any]]:
     return rows
 
 
+def too_slow(row: dict[str, Any]) -> list[str]:
+    """What of a row of `speed` misses its limit, in words."""
+    limits = LIMITS[row["kernel"].split()[0]]
+    return [
+        f"{row['kernel']}: {key} is {row[key]}, the limit {limit}"
+        for key, limit in limits.items()
+        if (row[key] > limit if key.endswith("_seconds") else row[key] < limit)
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--seeds", type=int, default=20, help="random schedules for each program (default: %(default)s)"
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="programs whose names contain it")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", help="write the results")
     arguments = parser.parse_args()
-    rows = silence(arguments.seeds, arguments.only)
+    rows = silence(arguments.seeds, arguments.only, arguments.jobs)
     found = sum(len(row["reports"]) for row in rows)
     runs = sum(row["runs"] for row in rows)
-    print(f"{runs} runs of {len(rows)} programs, {found} with reports")
+    peak = max((row["peak_mb"] for row in rows), default=0)
+    print(f"{runs} runs of {len(rows)} programs, {found} with reports, at most {peak} MB")
+    speeds = speed()
+    slow = [text for row in speeds for text in too_slow(row)]
+    print("\n".join(slow))
     results = {
         "benchmark": "judge",
         **environment(),
         "runs": runs,
         "runs_with_reports": found,
+        "peak_mb": peak,
         "programs": rows,
-        "speed": speed(),
+        "speed": speeds,
     }
     if arguments.json:
         write_json(arguments.json, results)
-    return 1 if found else 0
+    return 1 if found or slow or peak > MEMORY_MB else 0
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +35,32 @@ from tesela.tools.mutation.tally import counts, rates, table, try_all  # noqa: E
 LEAST_RAW, LEAST = 0.90, 0.98
 
 
-def mutate(name: str, target: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The verdicts on one program's mutants."""
+SUPERSEDED = {f"kernels/{name.removeprefix('deep/')}" for name in PROGRAMS if name.startswith("deep/")}
+"""Kernels that are there with long loops too: in short ones many faults of order cannot matter."""
+
+
+def mutate(name: str, target: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The verdicts on one program's mutants, as a part of the results."""
     rows = []
+    start = time.perf_counter()
     for number, launch in enumerate(record(lambda: PROGRAMS[name](target))):
         seed = f"{arguments.seed}/{name}/{target}/{number}"
         for tried in try_all(launch, arguments.each, seed, arguments.kind):
             rows.append({"launch": number, **tried.to_json()})
             if tried.verdict.outcome not in ("reported", "equivalent"):
-                print(f"  {tried}", flush=True)
-    return rows
+                print(f"  {name} {target}: {tried}", flush=True)
+    seconds = time.perf_counter() - start
+    print(f"{name:32} {target:7} {len(rows):3} mutants, {seconds:6.1f} s", flush=True)
+    return {"program": name, "target": target, "seconds": round(seconds, 1), "mutants": rows}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="programs whose names contain it")
     parser.add_argument("--kind", action="append", default=[], choices=tuple(KINDS), help="a kind of fault; may be repeated")
-    parser.add_argument("--each", type=int, default=2, help="faults of each kind in each program (default: %(default)s)")
+    parser.add_argument("--each", type=int, default=1, help="faults of each kind in each program (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of places (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results; go on with what is there")
     parser.add_argument("--table", metavar="FILE", type=Path, help="print the table of a results file, and run nothing")
     arguments = parser.parse_args()
@@ -64,15 +73,11 @@ def main() -> int:
         before = json.loads(arguments.json.read_text())
         if before["asked"] == asked:
             done = before["programs"]
-    for name in PROGRAMS:
-        for target in TARGETS:
-            if arguments.only not in name or any(part["program"] == name and part["target"] == target for part in done):
-                continue
-            start = time.perf_counter()
-            rows = mutate(name, target, arguments)
-            seconds = time.perf_counter() - start
-            done.append({"program": name, "target": target, "seconds": round(seconds, 1), "mutants": rows})
-            print(f"{name:32} {target:7} {len(rows):3} mutants, {seconds:6.1f} s", flush=True)
+    known = {(part["program"], part["target"]) for part in done}
+    wanted = [(n, t) for n in PROGRAMS for t in TARGETS if arguments.only in n and n not in SUPERSEDED and (n, t) not in known]
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for finished in as_completed([pool.submit(mutate, name, target, arguments) for name, target in wanted]):
+            done.append(finished.result())
             if arguments.json:
                 write_json(arguments.json, results(asked, done))
     rows = [row for part in done for row in part["mutants"]]
@@ -83,6 +88,8 @@ def main() -> int:
 
 def results(asked: dict[str, Any], done: list[dict[str, Any]]) -> dict[str, Any]:
     """The results file's contents."""
+    order = list(PROGRAMS)
+    done = sorted(done, key=lambda part: (order.index(part["program"]), TARGETS.index(part["target"])))
     by_kind = counts(row for part in done for row in part["mutants"])
     total: Counter[str] = sum(by_kind.values(), Counter())
     raw, matter = rates(total)

@@ -8,10 +8,11 @@ from tesela import Array, bf16, f32
 
 M, N, K = tesela.dims("M N K")
 
-TILES = [(128, 256), (256, 128), (128, 128), (64, 256), (64, 128), (64, 64)]
+TILES = [(128, 256, None), (256, 128, None), (128, 128, None), (64, 256, 2), (64, 128, 4), (64, 128, None), (64, 64, None)]
+"""Rows, columns, and for small tiles how many buffers, so that a multiprocessor holds two blocks."""
 
 
-@tesela.kernel(variants=[{"BM": rows, "BN": columns} for rows, columns in TILES])
+@tesela.kernel(variants=[{"BM": rows, "BN": columns} | ({"stages": stages} if stages else {}) for rows, columns, stages in TILES])
 def gemm(A: Array[bf16, M, K], B: Array[bf16, N, K], C: Array[f32, M, N], BM: tesela.constexpr, BN: tesela.constexpr):
     bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
     m, n = bm * BM, bn * BN

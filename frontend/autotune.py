@@ -8,8 +8,8 @@
     print(gemm.tuning())        # what was found, as a table
 
 The classes: each dimension up to the same power of two, on the same device. What was found is kept in the disk cache, under the kernel's
-text and all that it names, the candidates and the device; `tesela cache list --kind tuning` shows it. List the likeliest candidate
-first: with TESELA_AUTOTUNE=0 it is taken without trying any.
+text and all that it names, the candidates and the device; `tesela cache list --kind tuning` shows it. With
+TESELA_AUTOTUNE=0 none is tried: the one that the cost model finds fastest is taken, of equals the first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..dialects.diagnostics import TeselaError
-from .kernel import KernelFunction, Program, Space, label_of
+from ..runtime.space import PINS, Space, configurations
+from .kernel import KernelFunction, Program, label_of
 
 if TYPE_CHECKING:
     from ..runtime.autotune import Candidate, Tuning
@@ -39,6 +40,7 @@ class TunedKernel:
         self.__doc__ = kernel.__doc__
         self.__wrapped__ = kernel.function
         self._lock = threading.RLock()
+        self._guesses: dict[tuple[Any, ...], int] = {}
         self._tunings: dict[tuple[Any, ...], Tuning] = {}
         self._chosen: dict[tuple[Any, ...], Program] = {}
 
@@ -65,24 +67,27 @@ class TunedKernel:
             found, args, kwargs = self._choose(args, kwargs, device)
             if key is not None:
                 self._chosen[key] = found
-        return found.kernel(*args, device=device, stream=stream, **kwargs)
+        run = found.kernel.run
+        return run(*args, **kwargs) if device is None and stream is None else run(*args, device=device, stream=stream, **kwargs)
 
     def _choose(self, args: tuple[Any, ...], kwargs: dict[str, Any], device: str | None) -> tuple[Program, tuple[Any, ...], dict[str, Any]]:
         """The program for a call, and the arguments of its launch."""
-        from ..runtime.autotune import SWITCH_VARIABLE, device_name, shape_class
+        from ..runtime.autotune import SWITCH_VARIABLE, device_name, guess, shape_class
 
         for name in kwargs:
             if any(name in config for config in self.configs):
                 raise self.kernel.error(name, f"{self.name}: {name} is tuned, and cannot be given", f"call {self.name}.kernel to choose it")
         args, kwargs, values = self.kernel.split(args, kwargs)
         with self._lock:
-            if os.environ.get(SWITCH_VARIABLE) == "0":
-                return self._first(values), args, kwargs
             kernel = self._first(values).kernel
             arrived = kernel.arrive(args, kwargs, device)
             shapes = shape_class(kernel.contract.solve(arrived.views))
             where = device_name(arrived.place)
             key = (where, shapes, *[(name, repr(value)) for name, value in values.items()])
+            if os.environ.get(SWITCH_VARIABLE) == "0":
+                if key not in self._guesses:
+                    self._guesses[key] = guess(self._candidates(values), arrived.values, {})
+                return self._program(self.configs[self._guesses[key]], values), args, kwargs
             tuning = self._tunings.get(key)
             if tuning is None:
                 # Outputs are allocated once: tried on these, and left out again in the launch itself.
@@ -142,12 +147,9 @@ def autotune(
 ) -> Callable[[KernelFunction], TunedKernel]:
     """Decorator over `@tesela.kernel`. `space`: the values to try by name, all combinations of which are candidates, or the candidates themselves.
 
-    Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages', 'split'. `budget`: seconds for one class of
+    Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages', 'split', 'cluster'. `budget`: seconds for one class of
     shapes, after which what is not tried yet is left out. Raises TeselaError for an unknown name and for an empty space.
     """
-
-    from ..runtime.specialize import PINS
-    from ..runtime.variants import configurations
 
     def decorate(kernel: KernelFunction) -> TunedKernel:
         if not isinstance(kernel, KernelFunction):

@@ -20,7 +20,6 @@ xDSL is loaded when a kernel is traced, not when it is defined.
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import os
 import threading
@@ -32,6 +31,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..dialects.diagnostics import Location, TeselaError
 from ..dialects.dim_expr import DimExprError
+from ..runtime.space import PINS, Space, configurations
 from .source import Capture, SourceFunction
 from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
 
@@ -47,9 +47,6 @@ __all__ = ["InlineFunction", "KernelFunction", "function", "kernel"]
 
 OF_COMPILED = ("last", "notes", "plan", "ptx", "resources", "sass", "variant")
 """Attributes of `Kernel` that a kernel function, which is compiled once for each set of compile-time values, does not have."""
-
-Space = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
-"""The values of each name, all combinations of which are meant; or the configurations themselves."""
 
 REQUIRED: Any = inspect.Parameter.empty
 """The default of a parameter that has none."""
@@ -110,16 +107,16 @@ class KernelFunction:
         self._programs: dict[tuple[Any, ...], Program] = {}
         self._lock = threading.Lock()
         # Calls that pass nothing but leading arrays and scalars find their program by the arrays' types alone.
-        self._plain: dict[tuple[Any, ...], Program] = {}
-        self._untyped: Program | None = None
-        """The same where the signature states all types."""
+        self._plain: dict[Any, Program] = {}
         leading = next((i for i, p in enumerate(self.params) if p.is_constant), len(self.params))
         self._plain_counts = frozenset(
             n for n in range(leading + 1) if all(p.default is REQUIRED for p in self.arguments[n:])
         )
         self._typed = [
-            i for i, p in enumerate(self.arguments) if isinstance(p.annotation, Array) and isinstance(p.annotation.dtype, str)
+            next(i for i, p in enumerate(self.arguments) if isinstance(p.annotation, Array) and p.annotation.dtype == variable)
+            for variable in self.type_variables
         ]
+        """The first array of each type variable; whether others agree the contract checks."""
         dims = {name for p in self.arguments if isinstance(p.annotation, Array) for e in p.annotation.shape for name in e.symbols()}
         for name in (p.name for p in self.params if p.name in dims or p.name in self.type_variables):
             what = "a dimension" if name in dims else "a type variable"
@@ -128,9 +125,11 @@ class KernelFunction:
     def __repr__(self) -> str:
         return f"<tesela.kernel {self.__qualname__}>"
 
-    def __getattr__(self, name: str) -> Any:
-        hint = f"; the compiled kernel has it: {self.__dict__.get('name')}.compile().{name}" if name in OF_COMPILED else ""
-        raise AttributeError(f"the kernel {self.__dict__.get('__qualname__', '')} has no attribute {name!r}{hint}")
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; the compiled kernel has it: {self.__dict__.get('name')}.compile().{name}" if name in OF_COMPILED else ""
+            raise AttributeError(f"the kernel {self.__dict__.get('__qualname__', '')} has no attribute {name!r}{hint}")
 
     def bind(self, values: dict[str, Any]) -> dict[str, Any]:
         """All compile-time values by name: those given, else those of the first variant, else the defaults.
@@ -141,7 +140,7 @@ class KernelFunction:
         names = (*self.constants, *self.type_variables)
         for name in values:
             if name not in names:
-                near = difflib.get_close_matches(name, names, 1)
+                near = _nearest(name, names)
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
                 raise self.error(None, f"{self.name} has no compile-time parameter {name}", hint)
         for name in self.type_variables:
@@ -207,23 +206,19 @@ class KernelFunction:
         `stream` as for `tesela.compile` and `Kernel`. Raises TeselaError for a wrong kernel or wrong arguments.
         """
         plain = not kwargs and target is None and len(args) in self._plain_counts
-        if plain and (found := self._untyped) is not None and found.is_current():
-            run = found.kernel.run
-            return run(*args) if device is None and stream is None else run(*args, device=device, stream=stream)
-        types: tuple[Any, ...] = ()
+        types: Any = None
         if plain and self._typed:
             try:
-                types = tuple([args[i].dtype for i in self._typed if i < len(args)])
-            except AttributeError:  # an array that only its interface describes; `view` knows them all
-                return self.program(self._types_of(args, kwargs), None).kernel(*args, device=device, stream=stream)
+                types = args[self._typed[0]].dtype if len(self._typed) == 1 else tuple([args[i].dtype for i in self._typed])
+            except (AttributeError, IndexError):  # an array that only its interface describes, or an output that is left out
+                plain = False
         if plain and (found := self._plain.get(types)) is not None and found.is_current():
-            return found.kernel(*args, device=device, stream=stream)
+            run = found.kernel.run
+            return run(*args) if device is None and stream is None else run(*args, device=device, stream=stream)
         args, kwargs, values = self.split(args, kwargs)
         program = self.program(values, target)
         if plain:
             self._plain[types] = program
-            if not self._typed:
-                self._untyped = program
         return program.kernel(*args, device=device, stream=stream, **kwargs)
 
     def warmup(
@@ -261,7 +256,7 @@ class KernelFunction:
         names = (*(param.name for param in self.params), *self.type_variables)
         for name in kwargs:
             if name not in names:
-                near = difflib.get_close_matches(name, names, 1)
+                near = _nearest(name, names)
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
                 raise self.error(None, f"{self.name} has no parameter {name}", hint)
 
@@ -326,9 +321,6 @@ class KernelFunction:
 
     def _read_variants(self, space: Space) -> list[dict[str, Any]]:
         """The configurations of a space. Raises TeselaError for an unknown name, and for an empty space."""
-        from ..runtime.specialize import PINS
-        from ..runtime.variants import configurations
-
         configs = configurations(space)
         if not configs or not all(configs):
             raise self.error(None, f"{self.__name__}: there are no variants", "give each name at least one value")
@@ -444,6 +436,13 @@ def _plain(function: Any, decorator: str) -> FunctionType:
 def label_of(config: Mapping[str, Any]) -> str:
     """A configuration in one line: 'BM=128 warps=8'."""
     return " ".join(f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in config.items())
+
+
+def _nearest(name: str, names: Sequence[str]) -> list[str]:
+    """The one of some names that looks most like another, if any does."""
+    from difflib import get_close_matches  # for errors only: a warm start does without
+
+    return get_close_matches(name, names, 1)
 
 
 def _key(value: Any) -> Any:

@@ -35,7 +35,8 @@ from .join_channels import lockstep_group
 from .share_channels import share_channels
 
 MBARRIER_BYTES = 8
-SCRATCH_ALIGNMENT = 16
+SCRATCH_ALIGNMENT = 128
+"""A pass over the banks, so that the banks of an exchange are those of its offsets."""
 WARP_THREADS = 32
 
 

@@ -44,8 +44,8 @@ from ..dialects.array_effects import may_write
 from ..dialects.async_roles import RolesOp
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
-from ..dialects.tile_types import DimExprAttr
 from ..dialects.tile_parts import MOST_PARTS, SumPartsOp
+from ..dialects.tile_types import DimExprAttr
 from .base import Pass, PassContext
 
 

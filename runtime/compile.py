@@ -28,7 +28,8 @@ from .contract import Contract
 from .entries import contract_from_json, contract_to_json, read_variant, variant_entry
 from .kernel import Kernel
 from .launch import DUMP_VARIABLE, Variant, write_dump
-from .specialize import PINS, Facts, contract_of, kernels_of, specialize
+from .space import PINS
+from .specialize import Facts, contract_of, kernels_of, specialize
 from .variants import Programs
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class ModuleCompiler:
             done = compile_kernel(specialize(self.module, self.name, facts, self.pins), self.name, target)
             log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
             stem = self._dump(Path(dump), facts, target, done.ptx, done.plan) if dump else None
-        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, stem)
+        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, dump=stem)
 
     def _dump(self, folder: Path, facts: Facts, target: Target, ptx: str, plan: LaunchPlan) -> Path:
         """Write all levels; gives what the files' names begin with."""
@@ -229,7 +230,7 @@ def compile(
     `source`: the path of an .mlir file, the text of a module (a string that holds 'tile.kernel'), a module, or a kernel
     function of the Python frontend. `target`: 'sm_90a', 'sm_80' …; None leaves it to the GPU of each launch. `kernel` names one of a
     module's kernels, `filename` what errors in a text call it. `strict`: what the assembler warns of, serialised tensor core
-    instructions or spilled registers, is an error. `pins`: choices that the compiler is not to make, {'warps': 8, 'stages': 3}. `cached`:
+    instructions or spilled registers, is an error. `pins`: choices that the compiler is not to make, {'warps': 8, 'stages': 3, 'cluster': 2}. `cached`:
     False leaves the disk cache alone, for programs that are compiled once only. `values`: compile-time parameters of a kernel function. Raises TeselaError with all errors of the program.
     """
     check_pins(pins or {})

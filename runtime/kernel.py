@@ -15,11 +15,12 @@ Later calls like an earlier one take a launcher that was generated for them (`sh
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -124,6 +125,7 @@ class Kernel:
         self._shortcuts = Shortcuts(contract, self._align_mask)
         self.run: Launch = self.call
         """What a call calls: `call`, or the latest launcher."""
+        self.__signature__ = _call_signature()
 
     @property
     def name(self) -> str:
@@ -505,7 +507,11 @@ class Kernel:
             if variant.plan.persistent:
                 if points > MAX_POINTS:
                     raise self.contract.error(f"the grid has {points} points, but this variant takes at most {MAX_POINTS}")
-                grid = variant.plan.physical_grid(grid, _multiprocessors(place))
+                many = _multiprocessors(place)
+                if not variant.plan.suits(grid, many):
+                    variant = self._variant(replace(facts, alone=True), target, choice)
+                    variant.check_dims(shapes.dims)
+                grid = variant.plan.physical_grid(grid, many)
             call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims), points)
         return call
 
@@ -557,6 +563,13 @@ class Kernel:
             finally:
                 staging.close()
             return call
+
+
+@cache
+def _call_signature() -> inspect.Signature:
+    """What `inspect.signature` says of a kernel: it does not look through the property that `__call__` is."""
+    whole = inspect.signature(Kernel.call)
+    return whole.replace(parameters=list(whole.parameters.values())[1:])
 
 
 def _multiprocessors(place: int | None = None) -> int:

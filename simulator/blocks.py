@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ from .block_calls import (
 from .block_indexed import Place, atomic, atomic_at, load_at, load_indexed, store_at, store_indexed
 from .block_inline import inline_ptx
 from .block_messages import check, print_values
-from .block_ops import MEANINGS, Refused, check_dot
+from .block_ops import MEANINGS, Refused, check_dot, dot_precision
 from .channels import PAST, Buffer, Channel, Dots, Pending, Slot, Token
 from .contract import grid_shape
 from .tile_arithmetic import Value, dtype_of
@@ -125,8 +126,8 @@ class Semantics:
         """One of the pairs along the last dimension."""
         return x[..., which]
 
-    def dot(self, a: Any, b: Any, acc: Any) -> Any:
-        return ta.dot(a, b, acc)
+    def dot(self, a: Any, b: Any, acc: Any, precision: str | None) -> Any:
+        return ta.dot(a, b, acc, precision)
 
     def integer(self, value: Any) -> int:
         """An index or a condition that decides what the program does."""
@@ -340,13 +341,14 @@ def _read(semantics: Semantics, op: Operation) -> Effect:
 
 def _async_dot(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, async_copy.DotOp)
+    precision = dot_precision(op)
     check_dot(op, op.rhs.type.element, element_type(async_copy.pending_tile(op.acc.type)))
 
     def run(frame: Frame, lhs: Any, rhs: Buffer, acc: Any) -> Sequence[Any]:
         number = frame.dots.issue()
         a = lhs.read(number) if isinstance(lhs, Buffer) else lhs
         sum_so_far = acc.value if isinstance(acc, Pending) else acc  # earlier dots complete before this one
-        return Pending(semantics.dot(a, rhs.read(number), sum_so_far), number), Token(number)
+        return Pending(semantics.dot(a, rhs.read(number), sum_so_far, precision), number), Token(number)
 
     return run
 
@@ -406,8 +408,8 @@ def _grid_extent(semantics: Semantics, op: Operation) -> Effect:
 
 def _addition(semantics: Semantics, kind: Attribute) -> Callable[[Any, Any], Any]:
     """The meaning of the addition of two tiles."""
-    operands = Block(arg_types=[kind, kind]).args
-    function = semantics.meaning((arith.AddiOp if isinstance(element_type(kind), IntegerType) else arith.AddfOp)(*operands))
+    left, right = Block(arg_types=[kind, kind]).args
+    function = semantics.meaning((arith.AddiOp if isinstance(element_type(kind), IntegerType) else arith.AddfOp)(left, right))
     assert function is not None
     return function
 
@@ -629,7 +631,8 @@ def run_kernel(
     `module`: a module with a kernel (`kernel` names it if there are several), or a `tile.kernel` itself. `arrays`: by argument name, with
     the argument's element type (bf16 as `ml_dtypes.bfloat16`, or as `V2` as NumPy's files hold it) and any strides that its type allows;
     every array argument must be there. `scalars`: by argument name. `seed` shuffles the order of the blocks, which must not matter.
-    `semantics`: another meaning of values. `blocks`: how many blocks, at most, run a kernel that walks its grid itself.
+    `semantics`: another meaning of values. `blocks`: how many blocks, at most, run a kernel that walks its grid itself; whole clusters of
+    them.
 
     Raises TeselaError, with the place in the program, for a call against the contract and for a program that does what
     has no meaning.
@@ -660,7 +663,8 @@ def run_kernel(
     grid = grid_shape([entry.data for entry in op.grid.data], dims)
     points = list(product(*map(range, grid)))
     if tile.walks_its_grid(op):
-        points = [(block,) for block in range(min(blocks, len(points)))]
+        cluster = prod(tile.cluster_shape(op) or (1,))
+        points = [(block,) for block in range(-(-min(blocks, len(points)) // cluster) * cluster)]
     if seed is not None:
         np.random.default_rng(seed).shuffle(points)
     size = len(decoder.slots)

@@ -21,7 +21,7 @@ import test_simulator_kernels
 
 from tesela import f16
 from tesela.frontend.kernel import KernelFunction
-from tesela.kernels import attention, matrices
+from tesela.kernels import attention, elementwise, matrices
 from tesela.runtime.kernel import Kernel
 from tesela.simulator.block_calls import find_kernel
 from tesela.tools.checking import make_arrays
@@ -33,7 +33,7 @@ EXTENT = 136
 """The value of every symbolic dimension, rounded up to what the kernel states it to be a multiple of."""
 SMALLER = {"batch": 24, "slices": 8}
 """The same for programs that would otherwise have very many blocks."""
-DEEP = 456
+DEEP = 712
 """The extent that dots sum over, where it is symbolic: enough trips to go round every ring of buffers."""
 
 
@@ -84,8 +84,14 @@ def _deep() -> dict[str, Callable[[str], object]]:
     queries, keys, values = random(1, 80, 64, T=f16), random(1, long, 64, T=f16, seed=1), random(1, long, 64, T=f16, seed=2)
     return {
         "linear": lambda d: matrices.linear(a, w, c, device=d),
+        "linear_gelu": lambda d: matrices.linear(a, w, c, ACTIVATION=elementwise.gelu, device=d),
         "batched_gemm": lambda d: matrices.batched_gemm(p, q, device=d),
-        "attention": lambda d: attention.attention(queries, keys, values, scale=0.1, HEAD=64, CAUSAL=False, device=d),
+        **{
+            f"attention{'_causal' * causal}": lambda d, causal=causal: attention.attention(
+                queries, keys, values, scale=0.1, HEAD=64, CAUSAL=causal, device=d
+            )
+            for causal in (False, True)
+        },
     }
 
 

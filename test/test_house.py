@@ -95,16 +95,46 @@ def test_imports_point_left() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+LAYOUT_MODULES = {
+    f"tesela.dialects.{name}" for name in ("layout", "tv_layout", "shared_layout", "linear_layout", "cute", "layout_attrs")
+}
+"""The layout algebra, and where layouts are attributes."""
+TABLE_MODULES = {
+    f"tesela.dialects.{path.stem}" for path in (ROOT / "dialects").glob("ptx_*.py") if path.stem.startswith(("ptx_isa", "ptx_rows"))
+}
+"""The instruction table."""
+
+
 def test_simulator_knows_no_layout_algebra() -> None:
-    """The simulator judges layouts, so it must not compute with the code that made them."""
+    """The simulator judges layouts, so it must not compute with the code that made them; nor look into the instruction table, whose rows say which
+    operands and layouts an instruction has: its meanings are read from the ISA a second time."""
+    assert len(LAYOUT_MODULES) == sum((ROOT / "dialects" / f"{name.split('.')[-1]}.py").exists() for name in LAYOUT_MODULES)
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in package_modules()
         if layer_of(module_name(path)) == "simulator"
-        for name, line in imported_modules(path)
-        if name.split(".")[:3] in (["tesela", "dialects", "layout"], ["tesela", "dialects", "layout_attrs"])
+        for name, line in [*imported_modules(path), *named_modules(path)]
+        if any(name == other or name.startswith(f"{other}.") for other in LAYOUT_MODULES | TABLE_MODULES)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_machine_runs_without_the_compiler() -> None:
+    """Running, judging and profiling a program that is data loads no module of the layouts, of the table, or of any layer but `dialects`: not by way
+    of others either. (The block interpreter, which runs tile programs, loads the dialects that these are written in.)"""
+    code = """
+import sys
+from tesela.dialects.ptx_program import Entry, Instr, Program
+from tesela.simulator import judge, launch, profile
+program = Program((8, 0), "sm_80", entries=[Entry("k", body=[Instr("ret")])])
+assert not judge(program)
+launch(program, observer=profile.Profile())
+print(*sorted(name for name in sys.modules if name.startswith("tesela.")))
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    wrong = [name for name in loaded if name in LAYOUT_MODULES | TABLE_MODULES or layer_of(name) not in ("dialects", "simulator", None)]
+    assert not wrong, wrong
+    assert {"tesela.simulator.races", "tesela.simulator.matrix_ops", "tesela.simulator.tensor_copies"} <= set(loaded)
 
 
 def test_no_stray_packages_of_xdsl() -> None:

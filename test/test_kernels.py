@@ -170,6 +170,16 @@ def test_linear(shape, activation):
     close(c, ACTIVATIONS[activation](exact(a) @ exact(w).T + exact(bias)), bf16)
 
 
+@pytest.mark.parametrize("order", ["nn", "nt", "tn"])
+def test_gemm(order):
+    a, b = random(33, 50, T=bf16), random(50, 20, T=bf16, seed=1)
+    kernel = {"nn": matrices.gemm, "nt": matrices.gemm_nt, "tn": matrices.gemm_tn}[order]
+    stored = {"A": a if order != "tn" else np.ascontiguousarray(a.T), "B": b if order != "nt" else np.ascontiguousarray(b.T)}
+    c = np.zeros((33, 20), TYPES[bf16])
+    run(kernel, {**stored, "C": c}, T=bf16, BM=16, BN=16, BK=16)
+    close(c, exact(a) @ exact(b), bf16)
+
+
 def test_batched_gemm():
     a, b = random(3, 20, 40, T=f16), random(3, 40, 24, T=f16, seed=1)
     c = np.zeros((3, 20, 24), np.float32)
@@ -278,7 +288,11 @@ def compiled_cases():
     yield "row_sum", lambda d: rows.row_sum(x, device=d), exact(x).sum(1), f32, 200
     yield "column_sum", lambda d: sums_of_columns(x, d), exact(x).sum(0)[None], f32, 200
     yield "row_argmax", lambda d: rows.row_argmax(wide, device=d), wide.argmax(1), f32, 0
-    product = exact(a) @ exact(w).T + exact(c)
+    product = exact(a) @ exact(w).T
+    yield "gemm_nt", lambda d: matrices.gemm_nt(a, w, device=d), product, bf16, 2
+    yield "gemm", lambda d: matrices.gemm(a, np.ascontiguousarray(w.T), device=d), product, bf16, 2
+    yield "gemm_tn", lambda d: matrices.gemm_tn(np.ascontiguousarray(a.T), np.ascontiguousarray(w.T), device=d), product, bf16, 2
+    product = product + exact(c)
     yield "linear", lambda d: matrices.linear(a, w, c, device=d), product, bf16, 2
     gelu = lambda d: matrices.linear(a, w, c, ACTIVATION=elementwise.gelu, device=d)  # noqa: E731
     yield "linear_gelu", gelu, ACTIVATIONS["gelu"](product), bf16, 4

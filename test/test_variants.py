@@ -196,7 +196,7 @@ def test_memory_bound_kernels_choose_too():
 
 def test_a_variant_that_is_refused_drops_out(caplog):
     @tesela.kernel(variants=[{"BM": 128, "warps": 3}, {"BM": 64}])
-    def add(x: Array[f32, "N"], y: Array[f32, "N"], BM: tesela.constexpr):
+    def add(x: Array[f32, N], y: Array[f32, N], BM: tesela.constexpr):
         i = tesela.grid(tesela.ceildiv(N, BM)) * BM
         y[i : i + BM] = x[i : i + BM] + 1.0
 
@@ -220,11 +220,11 @@ def test_wrong_variants():
     with pytest.raises(TeselaError, match=r"copy: TILE cannot be left open(\n.*)+hint: what can: BLOCK, warps, stages, split"):
 
         @tesela.kernel(variants={"TILE": [1]})
-        def copy(x: Array[f32, "N"], BLOCK: tesela.constexpr):
+        def copy(x: Array[f32, N], BLOCK: tesela.constexpr):
             pass
 
     with pytest.raises(TeselaError, match="copy_none: there are no variants"):
 
         @tesela.kernel(variants=[])
-        def copy_none(x: Array[f32, "N"], BLOCK: tesela.constexpr):
+        def copy_none(x: Array[f32, N], BLOCK: tesela.constexpr):
             pass

@@ -17,7 +17,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ...dialects.ptx_program import Addr, Entry, Imm, Instr, LabelDef, Operand, Pair, Pragma, Program, Reg, Symbol, TensorAddr, Vec
+from ...dialects.ptx_program import (
+    Addr,
+    Entry,
+    Imm,
+    Instr,
+    LabelDef,
+    Operand,
+    Pair,
+    Pragma,
+    Program,
+    Reg,
+    Symbol,
+    TensorAddr,
+    Vec,
+)
 from ...simulator import reports as r
 from ...simulator.decode import TYPE_SIZE, find_meaning, names_in
 from ...simulator.tensor_maps import MAP_BYTES

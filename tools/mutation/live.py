@@ -4,7 +4,8 @@ execution.
 Of faults of data: a constant of a clamp that never clamps, or a register that holds the same value as the one it replaces, is none ("weak
 mutation", Howden 1982: the mutated component must compute another value at least once). Such places are passed over and counted. Of faults of order: a wait
 that never had anything to wait for, a wait for the phase before the first of an mbarrier, which has always passed, and the initialisation of, or an
-arrival at, an mbarrier that nobody ever waits for do nothing that could be left out. What a fault does later on, and whether anybody notices, is
+arrival at, an mbarrier that nobody ever waits for do nothing that could be left out; and neither does a barrier on one side of which
+(up to the barriers next to it) nobody accesses a byte that is accessed on the other, one of the two writing. What a fault does later on, and whether anybody notices, is
 not asked.
 """
 
@@ -24,7 +25,7 @@ from ...simulator.machine import Machine
 from ...simulator.selection import Selection
 from .faults import KINDS, Mutant, instr_at, is_try_wait, is_wait, writes_of
 from .launches import Recorded
-from .trace import SPACE_BITS, mixed
+from .trace import GENERIC, SPACE_BITS, WRITES, Trace, mixed
 
 if TYPE_CHECKING:
     from .trial import Trial
@@ -140,7 +141,56 @@ def _orders_something(trial: Trial, launch: Recorded, mutant: Mutant) -> bool:
                     where = event.where if event.kind == "arrive" else event.where[::8] & ((1 << SPACE_BITS) - 1)
                     used.update(where.tolist())
         return any(waited.get(barrier, -1) >= 0 for barrier in used)
+    if mutant.kind == "drop-barrier" and not instr.opcode.startswith("bar.warp"):
+        return _separates(trial.right_trace(), instr)
     return True
+
+
+def _separates(trace: Trace, instr: Instr) -> bool:
+    """Whether a barrier ever stands between two accesses of its block to one byte of which one writes: after the barrier before it, and before the
+    next."""
+    for log, machine in zip(trace.logs, trace.machines):
+        positions = {k for k, step in enumerate(machine.code.steps) if any(i is instr for i in step.instrs)}
+        before: dict[int, Sides] = {}
+        now: dict[int, Sides] = {}
+        here: dict[int, bool] = {}
+        for event in log:
+            if event.kind in ("barrier", "part"):
+                for block in np.unique(event.who // machine.block_stride).tolist():
+                    if here.get(block) and before[block].meet(now.get(block, Sides())):
+                        return True
+                    before[block], now[block] = now.get(block, Sides()), Sides()
+                    here[block] = event.position in positions
+            elif event.kind in GENERIC and len(event.where):
+                blocks = event.who // machine.block_stride
+                for block in np.unique(blocks).tolist():
+                    now.setdefault(block, Sides()).add(event.where[blocks == block], event.kind in WRITES)
+            elif event.kind == "issue":
+                flight = event.detail
+                for block in np.unique(flight.owners * (128 if flight.kind == "wgmma" else 1) // machine.block_stride).tolist():
+                    side = now.setdefault(block, Sides())  # an operation of several blocks counts whole for each
+                    side.add(flight.bytes_of(True), True)
+                    side.add(flight.bytes_of(False), False)
+        if any(there and before[block].meet(now.get(block, Sides())) for block, there in here.items()):
+            return True
+    return False
+
+
+class Sides:
+    """The bytes that are read and written on one side of a barrier."""
+
+    def __init__(self) -> None:
+        self.read: list[Array] = []
+        self.written: list[Array] = []
+
+    def add(self, where: Array, writes: bool) -> None:
+        (self.written if writes else self.read).append(where)
+
+    def meet(self, other: Sides) -> bool:
+        """Whether one side writes what the other accesses."""
+        mine, theirs = (tuple(np.concatenate(parts) if parts else np.zeros(0, np.int64) for parts in (s.read, s.written)) for s in (self, other))
+        pairs = ((mine[1], theirs[0]), (mine[1], theirs[1]), (mine[0], theirs[1]))
+        return any(len(np.intersect1d(a, b)) for a, b in pairs)
 
 
 class Waits(Observer):
@@ -168,9 +218,8 @@ class Waits(Observer):
             if operation.kind == kind:
                 due = operation.groups < limit[operation.owners]
                 rows = still[1:] if read else still
-                if here and self._weaker is None:
-                    self.needed |= bool((rows & due).any())
-                elif here:
-                    self.needed |= bool((rows & due & (operation.groups >= limit[operation.owners] - self._weaker)).any())
+                if here:
+                    only = due if self._weaker is None else due & (operation.groups >= limit[operation.owners] - self._weaker)
+                    self.needed |= bool((rows & only).any())
                 rows[:, due] = False
         self._open = [(operation, still) for operation, still in self._open if still.any()]

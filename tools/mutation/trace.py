@@ -82,15 +82,14 @@ class Flight:
 
 
 class Trace(Observer):
-    """Keeps the log of each machine of a launch. `fingerprints`: of how each thread synchronised, but for its arrivals at mbarriers, by machine; `writes`: numbers that stand each for a
-    write to global memory, its address and value."""
+    """Keeps the log of each machine of a launch. `fingerprints`: of how each thread synchronised, but for its arrivals at mbarriers, by machine."""
 
     def __init__(self) -> None:
         self.logs: list[list[Event]] = []
         self.flights: list[list[Flight]] = []
         self.machines: list[Machine] = []
         self.fingerprints: list[Array] = []
-        self._writes: list[Array] = []
+        self._writes: list[tuple[Array, Array, Array, Array]] = []
         self._op: Operation | None = None
 
     # The machine
@@ -104,6 +103,7 @@ class Trace(Observer):
         self.print = np.zeros(machine.thread_count, np.uint64)
         self.fingerprints.append(self.print)
         self._phases: dict[int, int] = {}
+        self._barriers = np.zeros(machine.block_count, np.int64)  # how often each block has met
         names: dict[str, None] = {}
         for step in machine.code.steps:
             for instr in step.instrs:
@@ -131,9 +131,28 @@ class Trace(Observer):
         """Mix values, [threads] or one for all, into the threads' fingerprints."""
         self.print[threads] = mixed(self.print[threads], *values)
 
+    def _wrote(self, machine: Machine, addresses: Array, values: Array, threads: Array) -> None:
+        blocks = threads // machine.block_stride
+        count = (len(threads),)
+        self._writes.append(
+            (
+                np.broadcast_to(addresses, count).astype(np.int64),
+                np.broadcast_to(values, count),
+                blocks + (len(self.logs) << 32),
+                self._barriers[blocks],
+            )
+        )
+
     def writes(self) -> Array:
-        """All writes to global memory, each kind of write once."""
-        return np.unique(np.concatenate(self._writes)) if self._writes else np.zeros(0, np.uint64)
+        """Numbers that stand each for a write to global memory, its address and value; without those that a thread of the same block replaces after
+        a barrier of the whole block."""
+        if not self._writes:
+            return np.zeros(0, np.uint64)
+        addresses, values, blocks, times = (np.concatenate(part) for part in zip(*self._writes))
+        _, place = np.unique(np.stack([addresses, blocks]), axis=1, return_inverse=True)
+        last = np.full(place.max() + 1, -1, np.int64)
+        np.maximum.at(last, place.reshape(-1), times)
+        return np.unique(values[times == last[place.reshape(-1)]])
 
     def before(self, machine: Machine, step: Step, sel: Selection) -> None:
         reads, writes = self._touched[machine.position]
@@ -164,13 +183,13 @@ class Trace(Observer):
                 flight.writers.append(np.broadcast_to(threads[:, None], (*rows.shape, size)).reshape(-1))
             if kind != "async load" and space == "global":
                 for row in rows:
-                    self._writes.append(mixed(row, size))
+                    self._wrote(machine, row, mixed(row, size), threads)
             return
         self._add(kind, np.broadcast_to(threads[:, None], (*rows.shape, size)).reshape(-1), where)
         if space == "global" and kind != "load":
             for k, row in enumerate(rows):
-                written = () if values is None else [v for v in np.broadcast_to(values, (len(rows), values.shape[1], len(threads)))[k]]
-                self._writes.append(mixed(row, *written))
+                written = () if values is None else list(np.broadcast_to(values, (len(rows), values.shape[1], len(threads)))[k])
+                self._wrote(machine, row, mixed(row, *written), threads)
 
     def sync(self, machine: Machine, instr: Instr, threads: Array) -> None:
         self._add("fence", threads, (), instr.opcode.split("."))
@@ -208,13 +227,16 @@ class Trace(Observer):
         limit = np.full(len(machine.pending.groups[kind]), -1, np.int64)
         limit[owners] = machine.pending.groups[kind][owners] - newest
         now = len(self.log)
+        told: list[Array] = []
         for flight in self.flights[-1]:
             if flight.kind == kind:
                 seen = flight.reads_waited if read else flight.waited
-                seen[(flight.groups != NO_GROUP) & (flight.groups < limit[flight.owners]) & (seen == NEVER)] = now
-        threads = self._threads(kind, owners)
-        self._add("wait", threads)
-        self._stamp(threads, hash_of("wait"), newest)
+                due = (flight.groups != NO_GROUP) & (flight.groups < limit[flight.owners]) & (seen == NEVER)
+                seen[due] = now
+                told.append(flight.owners[due])
+        self._add("wait", self._threads(kind, owners))
+        if told:  # a wait for nothing is nothing
+            self._stamp(self._threads(kind, np.unique(np.concatenate(told))), hash_of("wait"), newest)
 
     @staticmethod
     def _threads(kind: str, owners: Array) -> Array:
@@ -223,6 +245,7 @@ class Trace(Observer):
     # Barriers
 
     def blocks_sync(self, machine: Machine, sel: Selection) -> None:
+        self._barriers[sel.blocks[0]] += 1
         for block in sel.blocks[0].tolist():
             self._add("barrier", sel.threads[sel.threads // machine.block_stride == block], (), 0)
         self._stamp(sel.threads, hash_of("barrier"), 0)
@@ -233,7 +256,9 @@ class Trace(Observer):
     def barrier_complete(self, machine: Machine, block: int, number: int, waiting: Sequence[Selection]) -> None:
         who = np.concatenate([sel.threads for sel in waiting]) if waiting else np.zeros(0, np.int64)
         alive = machine.alive[block * machine.block_stride : (block + 1) * machine.block_stride].sum()
-        self._add("barrier" if len(who) == alive else "part", who, (), number)
+        whole = len(who) == alive
+        self._barriers[block] += whole
+        self._add("barrier" if whole else "part", who, (), number)
 
     def cluster_arrive(self, machine: Machine, sel: Selection, relaxed: bool) -> None:
         self._stamp(sel.threads, hash_of("cluster"), relaxed)
