@@ -49,8 +49,7 @@ class Exchange:
 
     def cost(self, warps: int) -> int:
         """In slots: instructions, wavefronts, two barriers, and twice the latency of shared memory."""
-        each = sum(side.count * (1 + layout_costs.SLOTS * side.wavefronts) for side in (self.write, self.read))
-        return 2 * (layout_costs.BARRIER + layout_costs.SHARED_LATENCY) + each * warps
+        return 2 * (layout_costs.BARRIER + layout_costs.SHARED_LATENCY) + (self.write.slots + self.read.slots) * warps
 
 
 @lru_cache(maxsize=1024)

@@ -234,7 +234,10 @@ def _register_access(registers: TVLayout, shared: SharedLayout, size: int, reads
         registers = TVLayout(form.layout.thread, (Mode(8, unit), *form.layout.value))
     else:
         nbytes = int(access.opcode.split()[1])
-    return BankAccess(access.opcode, nearest_location(op), access.wavefronts, access.least, _proof(registers, shared, size, nbytes))
+    proof = _proof(registers, shared, size, nbytes)
+    if access.trade is not None:
+        proof = f"{proof}; all, since lanes with bit {access.trade.lanes} store values v and v ^ {access.trade.values} in the other order"
+    return BankAccess(access.opcode, nearest_location(op), access.wavefronts, access.least, proof)
 
 
 def _wgmma_access(seen: SharedLayout, size: int, index: int, op: Operation) -> BankAccess:

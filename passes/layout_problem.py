@@ -39,7 +39,7 @@ from .divisibility import Divisibility
 from .dot_candidates import DotCandidate, Offer
 from .dot_types import dot_kind
 from .exchanges import EXCHANGED_BITS, plan_exchange
-from .layout_rules import Dot, Memory, Pin, Relation, Statements, state, tile_of, trips, values_of
+from .layout_rules import Dot, Memory, Pin, Relation, Statements, made_at, state, tile_of, trips, values_of
 from .layout_solver import FORBIDDEN, Problem, Solution, Table, Variable
 from .machine_costs import COPY_BYTES_PER_CLOCK
 from .matrix_access import buffer_access
@@ -533,7 +533,7 @@ def _price_relations(made: LayoutProblem) -> None:
         if relation.converts == "operand":
             assert relation.need is not None
             needed = [relation.need(layout) for layout in result.candidates]
-            moves = Moves(made, source.candidates, needed, relation.source, times)
+            moves = Moves(made, source.candidates, needed, relation.source, min(times, made_at(relation.source)))
             costs = moves.costs()
         else:
             assert relation.made is not None
@@ -564,7 +564,7 @@ def _price_dots(made: LayoutProblem) -> None:
             if tile_of(value) is not None:
                 cls = made.layout_of(value)
                 wants = [(way.choice.lhs, way.choice.rhs)[index] for way in variable.candidates]
-                moves = Moves(made, cls.candidates, wants, value, times)
+                moves = Moves(made, cls.candidates, wants, value, min(times, made_at(value)))
                 made.pair(cls, variable, moves.costs(), "convert", dot, moves.missing)
 
 
@@ -672,7 +672,7 @@ def _price_access(
         for registers in cls.candidates:
             try:
                 access = buffer_access(registers, seen, size, reads, stmatrix)
-                row.append(access.count * made.warps * (1 + layout_costs.SLOTS * access.wavefronts) * times)
+                row.append(access.slots * made.warps * times)
             except LayoutError:
                 row.append(FORBIDDEN)
         costs.append(row)

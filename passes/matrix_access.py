@@ -8,11 +8,14 @@ gives the layout of *addresses*, in which a lane is a row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
 
 from ..dialects.layout import LayoutError, Mode, SharedLayout, TVLayout, bank_conflicts, common_vector, split_modes
+from ..dialects.ptx_isa import UNITS
+from .layout_costs import SLOTS
+from .traded_stores import Trade, find_trade
 
 Coords = tuple[int, ...]
 
@@ -100,18 +103,26 @@ def access_vector(layout: TVLayout, shared: SharedLayout, extents: Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class BufferAccess:
-    """How a tile moves: `opcode` (without state space and type where several are meant), the number of instructions of a thread, wavefronts of each for a warp, and how many it would take at
-    least."""
+    """How a tile moves: `opcode` (without state space and type where several are meant), the number of instructions of a thread, wavefronts of each for a
+    warp, and how many it would take at least. `trade`: of stores, which lanes take which accesses in the other order (`traded_stores`), for `selects`
+    more instructions."""
 
     opcode: str
     count: int
     wavefronts: int
     least: int
+    trade: Trade | None = None
+    selects: int = 0
 
     @property
     def conflicts(self) -> int:
         """Wavefronts of one instruction beyond the least."""
         return self.wavefronts - self.least
+
+    @property
+    def slots(self) -> int:
+        """What moving the tile costs each warp (`layout_costs`)."""
+        return self.count * (1 + SLOTS * self.wavefronts) + UNITS["alu"].issue * self.selects
 
 
 @lru_cache(maxsize=8192)
@@ -127,4 +138,10 @@ def buffer_access(layout: TVLayout, shared: SharedLayout, size: int, reads: bool
     vector = access_vector(layout, shared, shared.shape(), size)
     nbytes = vector * size
     least = max(1, nbytes // 4)
-    return BufferAccess(f"{'ld' if reads else 'st'}.shared {nbytes} B", layout.num_values // vector, bank_conflicts(layout, shared, size, nbytes), least)
+    found = BufferAccess(
+        f"{'ld' if reads else 'st'}.shared {nbytes} B", layout.num_values // vector, bank_conflicts(layout, shared, size, nbytes), least
+    )
+    if reads or not found.conflicts or (trade := find_trade(layout, shared, size, vector)) is None:
+        return found
+    traded = replace(found, wavefronts=least, trade=trade, selects=layout.num_values * size // 4)
+    return min(found, traded, key=lambda access: access.slots)

@@ -28,7 +28,8 @@ from xdsl.ir import SSAValue
 
 from ...dialects.layout import Mode, SharedLayout, TVLayout
 from ...dialects.ptx import reg
-from ...passes.matrix_access import access_vector, matrix_form
+from ...passes.matrix_access import access_vector, buffer_access, matrix_form
+from ...passes.traded_stores import Trade
 from .context import Context
 from .eight_bits import bytes_apart, together_bytes
 
@@ -302,12 +303,45 @@ def write_tile(
         return
     vector = access_vector(layout, shared, extents, size)
     access = plan_shared(ctx, base, shared, size, layout, vector, extents)
+    planned = buffer_access(layout, shared, size, False, False)
+    if planned.trade is not None and access.inside is None and planned.count == len(access.offsets):
+        access, value = _traded(ctx, access, value, planned.trade, vector)
     if vector * size < 4 and value.type.cls == "b32":
         if size == 2:
             value = ctx.inst("mov.b32", [value], [reg("b16", n)])
         else:
             value = ctx.inst("cvt.u16.u32", [bytes_apart(ctx, value, n, signed=False)], [reg("b16", n)])
     ctx.inst(f"st.shared.{_form(vector * size, size)}", [access.address, value], offsets=access.offsets, guard=ctx.both(access.inside, guard))
+
+
+def _traded(ctx: Context, access: SharedAccess, value: SSAValue, trade: Trade, vector: int) -> tuple[SharedAccess, SSAValue]:
+    """The same stores, some lanes taking two of them in the other order: addresses and registers are selected by the lane."""
+    count = len(access.offsets)
+    step, width = trade.values // vector, value.type.count // count
+    pairs = [(a, a + step) for a in range(count) if not a & step]
+    swaps = ctx.once(("trade", trade.lanes), lambda: ctx.compare("ne", "s32", ctx.thread_digit(trade.lanes, 2), 0))
+
+    def registers(which: Sequence[int]) -> SSAValue:
+        return ctx.pick(value, [a * width + i for a in which for i in range(width)])
+
+    def address(which: int) -> SSAValue:
+        return ctx.pick(access.address, [which]) if access.address.type.count > 1 else access.address
+
+    lower, upper = (registers([pair[end] for pair in pairs]) for end in (0, 1))
+    first = ctx.inst(f"selp.{value.type.cls}", [upper, lower, swaps], [lower.type])
+    second = ctx.inst(f"selp.{value.type.cls}", [lower, upper, swaps], [upper.type])
+    known: dict[tuple[SSAValue, SSAValue, int], SSAValue] = {}
+
+    def chosen(own: int, other: int) -> SSAValue:
+        """The address that, with `own`'s offset, is `other`'s in lanes that swap."""
+        mine, theirs, more = address(own), address(other), access.offsets[other] - access.offsets[own]
+        if (mine, theirs, more) not in known:
+            known[mine, theirs, more] = ctx.inst("selp.b32", [ctx.add(theirs, more), mine, swaps], [reg("b32")])
+        return known[mine, theirs, more]
+
+    addresses = [chosen(a, b) for a, b in pairs] + [chosen(b, a) for a, b in pairs]
+    offsets = [access.offsets[pair[end]] for end in (0, 1) for pair in pairs]
+    return SharedAccess(ctx.concat(addresses), offsets, None), ctx.concat([first, second])
 
 
 def _form(nbytes: int, size: int) -> str:
