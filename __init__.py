@@ -45,17 +45,19 @@ def _public() -> dict[str, str]:
     return language | _OTHERS
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__all__":
-        # `from tesela import *` leaves Python's own range, max … alone, as NumPy's does.
-        return sorted(name for name in _public() if not hasattr(builtins, name))
-    # Import machinery asks for dunder names and submodules; neither must load the language.
-    home = None if name.startswith("_") else _OTHERS.get(name) or _public().get(name)
-    if home is None:
-        raise AttributeError(f"module 'tesela' has no attribute {name!r}")
-    module, _, attribute = home.partition(":")
-    value = globals()[name] = getattr(import_module(module, __name__), attribute)
-    return value
+if not TYPE_CHECKING:  # to type checkers a name that is none of those above is a mistake
+
+    def __getattr__(name: str) -> Any:
+        if name == "__all__":
+            # `from tesela import *` leaves Python's own range, max … alone, as NumPy's does.
+            return sorted(name for name in _public() if not hasattr(builtins, name))
+        # Import machinery asks for dunder names and submodules; neither must load the language.
+        home = None if name.startswith("_") else _OTHERS.get(name) or _public().get(name)
+        if home is None:
+            raise AttributeError(f"module 'tesela' has no attribute {name!r}")
+        module, _, attribute = home.partition(":")
+        value = globals()[name] = getattr(import_module(module, __name__), attribute)
+        return value
 
 
 def __dir__() -> list[str]:

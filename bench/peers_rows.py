@@ -6,7 +6,7 @@ result, and the bytes that must move, each array counted once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from peers import Torch
 
 TYPES = {"bfloat16": tesela.bf16, "float32": tesela.f32}
-LARGEST_BLOCK = 16384
-"""Columns of a row that a block holds at most."""
-
 ROWS: tuple[tuple[str, str, int, int], ...] = (
     ("softmax", "bf16", 16384, 8192),
     ("softmax", "f32", 16384, 8192),
+    ("softmax", "bf16", 16384, 4096),
     ("softmax", "bf16", 16384, 1024),
     ("layer_norm", "bf16", 16384, 8192),
     ("layer_norm", "bf16", 16384, 1024),
@@ -40,11 +38,14 @@ ROWS: tuple[tuple[str, str, int, int], ...] = (
 """(kernel, element type, rows, columns); of rotary: positions, heads of 128."""
 
 
+Ours = Callable[[dict[str, int], dict[str, int]], Callable[[], object]]
+
+
 @dataclass
 class Contest:
-    """`ours(pins)` gives what launches our kernel; `eager(*inputs)` is what torch runs eagerly and compiled. `output`: ours."""
+    """`ours(pins, values)` gives what launches our kernel, with what is chosen for it; `eager(*inputs)` is what torch runs eagerly and compiled. `output`: ours."""
 
-    ours: Callable[[dict[str, int]], Callable[[], object]]
+    ours: Ours
     eager: Callable[..., Any]
     inputs: tuple[Any, ...]
     output: Any
@@ -53,30 +54,21 @@ class Contest:
     tolerance: float
 
 
-def block_of(n: int) -> int:
-    """The smallest power of two that holds a row, as far as a block does."""
-    return min(LARGEST_BLOCK, 1 << max(n - 1, 1).bit_length())
-
-
-def _sizes(n: int) -> dict[str, int]:
-    return {"BLOCK": block_of(n), "ROWS": max(1, 4096 // block_of(n))}
-
-
-def launch(kernel: Any, arrays: tuple[Any, ...], **values: Any) -> Callable[[dict[str, int]], Callable[[], object]]:
+def launch(kernel: Any, arrays: tuple[Any, ...], **fixed: Any) -> Ours:
     """What `Contest.ours` is for a kernel of ours on these arrays; its type variable T is the first array's element type."""
 
-    def pinned(pins: dict[str, int]) -> Callable[[], object]:
-        compiled = kernel.compile(T=TYPES[str(arrays[0].dtype).removeprefix("torch.")], pins=pins, **values)
+    def chosen(pins: dict[str, int], values: dict[str, int]) -> Callable[[], object]:
+        compiled = kernel.compile(T=TYPES[str(arrays[0].dtype).removeprefix("torch.")], pins=pins, **fixed, **values)
         return lambda: compiled(*arrays)
 
-    return pinned
+    return chosen
 
 
 def _softmax(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
     x = torch.randn(m, n, dtype=dtype)
     y = torch.torch.empty_like(x)
     return Contest(
-        launch(rows.softmax, (x, y), **_sizes(n)),
+        launch(rows.softmax, (x, y)),
         lambda x: torch.torch.softmax(x, 1), (x,), y, torch.torch.softmax(x.double(), 1), 2 * x.nbytes, 1e-2,
     )  # fmt: skip
 
@@ -86,7 +78,7 @@ def _layer_norm(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
     y = torch.torch.empty_like(x)
     norm = torch.torch.nn.functional.layer_norm
     return Contest(
-        launch(rows.layer_norm, (x, weight, bias, y), **_sizes(n)),
+        launch(rows.layer_norm, (x, weight, bias, y)),
         lambda x, weight, bias: norm(x, (n,), weight, bias, 1e-5),
         (x, weight, bias), y, norm(x.double(), (n,), weight.double(), bias.double(), 1e-5), 2 * x.nbytes, 1e-2,
     )  # fmt: skip
@@ -103,7 +95,7 @@ def _rms_norm(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
 
     wide = (x + residual).double()
     expected = wide * torch.torch.rsqrt((wide * wide).mean(1, keepdim=True) + 1e-6) * weight.double()
-    ours = launch(rows.rms_norm, (x, residual, weight, y, total), **_sizes(n))
+    ours = launch(rows.rms_norm, (x, residual, weight, y, total))
     return Contest(ours, eager, (x, residual, weight), y, expected, 4 * x.nbytes, 2e-2)
 
 
@@ -145,7 +137,7 @@ def _row_sum(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
     x = torch.randn(m, n, dtype=dtype)
     y = torch.torch.empty(m, device="cuda")
     return Contest(
-        launch(rows.row_sum, (x, y), **_sizes(n)),
+        launch(rows.row_sum, (x, y)),
         lambda x: x.sum(1, dtype=torch.torch.float32), (x,), y, x.double().sum(1), x.nbytes, 1e-4,
     )  # fmt: skip
 
@@ -154,8 +146,8 @@ def _column_sum(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
     x = torch.randn(m, n, dtype=dtype)
     parts, y = torch.torch.empty(16, n, device="cuda"), torch.torch.empty(1, n, device="cuda")
 
-    def ours(pins: dict[str, int]) -> Callable[[], object]:
-        first, second = launch(rows.column_sum, (x, parts))(pins), launch(rows.column_sum, (parts, y), BM=16)({})
+    def ours(pins: dict[str, int], values: dict[str, int]) -> Callable[[], object]:
+        first, second = launch(rows.column_sum, (x, parts))(pins, values), launch(rows.column_sum, (parts, y), BM=16)({}, {})
         return lambda: (first(), second())
 
     return Contest(ours, lambda x: x.sum(0, keepdim=True, dtype=torch.torch.float32), (x,), y, x.double().sum(0, keepdim=True), x.nbytes, 1e-4)
@@ -173,21 +165,22 @@ MAKERS: dict[str, Callable[..., Contest]] = {
 }
 
 
-def make_case(torch: Torch, kernel: str, dtype: str, m: int, n: int, warps: tuple[int, ...] = ()) -> Case:
-    """One row of the benchmark; ours also with each number of `warps`."""
+def make_case(torch: Torch, kernel: str, dtype: str, m: int, n: int, tried: Sequence[str] = ()) -> Case:
+    """One row of the benchmark; ours also with each of `tried`, such as 'warps=8,BLOCK=4096'."""
     contest = MAKERS[kernel](torch, {"bf16": torch.torch.bfloat16, "f32": torch.torch.float32}[dtype], m, n)
-    pinned = {"tesela": {}, **{f"tesela, {count} warps": {"warps": count} for count in warps}}
-    systems = [
-        torch.checked(torch.system(name, contest.ours(pins)), contest.output, contest.expected, contest.tolerance)
-        for name, pins in pinned.items()
-    ]
+    systems = []
+    for text in ("", *tried):
+        chosen = {name: int(value) for name, _, value in (part.partition("=") for part in text.split(",") if part)}
+        pins = {name: value for name, value in chosen.items() if name.islower()}
+        run = contest.ours(pins, {name: value for name, value in chosen.items() if name not in pins})
+        systems.append(torch.checked(torch.system(f"tesela {text}".strip(), run), contest.output, contest.expected, contest.tolerance))
     for name, function in (("torch", contest.eager), ("torch.compile", torch.torch.compile(contest.eager, dynamic=False))):
         results: list[Any] = [None]
 
-        def run(function: Callable[..., Any] = function, results: list[Any] = results) -> None:
+        def eager(function: Callable[..., Any] = function, results: list[Any] = results) -> None:
             results[0] = function(*contest.inputs)
 
-        systems.append(torch.checked_result(torch.system(name, run), results, contest.expected, max(contest.tolerance, 1e-4)))
+        systems.append(torch.checked_result(torch.system(name, eager), results, contest.expected, max(contest.tolerance, 1e-4)))
     source = torch.torch.empty(contest.nbytes // 2, device="cuda", dtype=torch.torch.uint8)
     target = torch.torch.empty_like(source)
     systems.append(torch.system("copy", lambda: target.copy_(source)))

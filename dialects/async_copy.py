@@ -59,7 +59,7 @@ from .async_roles import RolesOp, role_of
 from .async_store import StoreOp
 from .async_types import BufferType, ChannelType, PendingType, TokenType
 from .op_text import parse_source_to_result, print_source_to_result
-from .tile import element_type, shape_of
+from .tile import check_dot_operands, element_type, shape_of
 
 
 def pending_tile(kind: Attribute) -> TensorType:
@@ -138,7 +138,8 @@ class ChannelOp(IRDLOperation):
 @irdl_op_definition
 class PutOp(IRDLOperation):
     """`async.put %ch, %A[%m, %k] dims [0, 1] : …`: fills the channel's next slot with the tile of the array that starts there, zeros past the
-    edges. `via`, once chosen: "tma", "cp.async" or "ld" (through registers)."""
+    edges. `via`, once chosen: "tma", "cp.async" or "ld" (through registers). `via "tma" multicast 2`: the two blocks of a cluster ask for the
+    same tile at the same time; each loads half of it and sends it to both."""
 
     name = "async.put"
     channel = operand_def(ChannelType)
@@ -146,6 +147,7 @@ class PutOp(IRDLOperation):
     indices = var_operand_def(IndexType)
     dims = opt_prop_def(DenseArrayBase)
     via = opt_prop_def(StringAttr)
+    multicast = opt_prop_def(IntegerAttr)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 
     @staticmethod
@@ -170,6 +172,8 @@ class PutOp(IRDLOperation):
         if self.via is not None and self.via.data not in ("tma", "cp.async", "ld"):
             raise VerifyException(f'via must be "tma", "cp.async" or "ld", found "{self.via.data}"')
 
+        if self.multicast is not None and (self.via is None or self.via.data != "tma" or self.multicast.value.data < 2):
+            raise VerifyException('only a put via "tma" is multicast, to two blocks or more')
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -184,6 +188,8 @@ class PutOp(IRDLOperation):
         if self.via is not None:
             printer.print_string(" via ")
             printer.print_attribute(self.via)
+        if self.multicast is not None:
+            printer.print_string(f" multicast {self.multicast.value.data}")
         printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         printer.print_list((self.channel.type, self.array.type), printer.print_attribute)
@@ -200,6 +206,8 @@ class PutOp(IRDLOperation):
             properties["dims"] = DenseArrayBase.from_list(i64, values)
         if parser.parse_optional_keyword("via") is not None:
             properties["via"] = StringAttr(parser.parse_str_literal())
+        if parser.parse_optional_keyword("multicast") is not None:
+            properties["multicast"] = IntegerAttr(parser.parse_integer(allow_boolean=False), i64)
         attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")
         channel_type = parser.parse_type()
@@ -417,8 +425,7 @@ class DotOp(IRDLOperation):
         if (len(a), len(b), len(c)) != (2, 2, 2) or a[1] != b[0] or (a[0], b[1]) != c:
             raise VerifyException(f"dot wants MxK, KxN and MxN, found {a}, {b} and {c}")
         left = self.lhs.type.element if isinstance(self.lhs.type, BufferType) else element_type(self.lhs.type)
-        if left != self.rhs.type.element:
-            raise VerifyException(f"both operands must have one element type, found {left} and {self.rhs.type.element}")
+        check_dot_operands(left, self.rhs.type.element, self.attributes)
         if self.res.type.tile != pending_tile(self.acc.type):
             raise VerifyException("the pending tile has the accumulator's type")
 

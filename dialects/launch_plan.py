@@ -59,7 +59,8 @@ class TensorMapSpec:
 class Param:
     """A kernel parameter, in PTX order. `kind`:
     'pointer' (arg: an array, b64) · 'dim' (arg: a symbolic dimension's name, b64) · 'stride' (arg, index: in elements, b64)
-    · 'messages' (the address of a launch's buffer, device_messages.py, b64) · 'scalar' (arg; type by its dtype: index and i64 b64, i32/f32 b32, f16/bf16 b16, i1 b8 in memory) · 'tensormap' (128 bytes, align 64)."""
+    · 'messages' (the address of a launch's buffer, device_messages.py, b64) · 'scalar' (arg; type by its dtype: index and i64 b64, i32/f32 b32, f16/bf16 b16, i1 b8 in memory) · 'tensormap' (128 bytes, align 64)
+    · 'workspace', 'counters' (no arg; b64: memory of the launch, see LaunchPlan)."""
 
     kind: str
     name: str
@@ -80,11 +81,18 @@ class Requirement:
     value: int
 
 
+MOST_OUTSIDE = 1 / 8
+"""Points outside of a grid, for each inside, that clusters may cover: they load, compute, and store nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
     """The whole contract of one compiled kernel. `grid`: one dimension expression per logical grid coordinate, fastest
     first (up to 3); the physical grid is the same unless the kernel is `persistent`: then any number of blocks up to that of the logical
-    grid does, one for each multiprocessor, and each walks its share. `shared_bytes`: dynamic shared memory.
+    grid does, one for each multiprocessor, and each walks its share. `cluster`: blocks of a cluster, which walk the grid as one, side by side along
+    `cluster_axis` of the logical grid. `shared_bytes`: dynamic shared memory.
+    `workspace_bytes`: for each point of the logical grid, of memory that holds nothing before the launch and nothing after it; a plan that asks for some also
+    asks for a counter of 32 bits for each point, which is zero before the launch and after it.
     `dims`: the symbolic dimensions' names in order. `notes`: what a reader should know (slow paths taken and why)."""
 
     name: str
@@ -96,15 +104,34 @@ class LaunchPlan:
     threads: int
     shared_bytes: int
     cluster: tuple[int, int, int] = (1, 1, 1)
+    cluster_axis: int = 0
     requirements: tuple[Requirement, ...] = ()
     notes: tuple[str, ...] = ()
     persistent: bool = False
+    workspace_bytes: int = 0
     messages: tuple[MessageSite, ...] = ()
     """Where the program may print, or an assertion fail; with any, there is a parameter of kind 'messages'."""
 
     def physical_grid(self, logical: tuple[int, int, int], multiprocessors: int) -> tuple[int, int, int]:
         """The blocks to launch for a logical grid on a device with so many multiprocessors."""
-        return (min(multiprocessors, prod(logical)), 1, 1) if self.persistent else logical
+        if not self.persistent:
+            return logical
+        blocks = prod(self.cluster)
+        return (blocks * max(1, min(multiprocessors // blocks, self._clusters(logical))), 1, 1)
+
+    def _clusters(self, logical: tuple[int, int, int]) -> int:
+        """Clusters that cover a logical grid."""
+        return prod(-(-extent // prod(self.cluster)) if axis == self.cluster_axis else extent for axis, extent in enumerate(logical))
+
+    def suits(self, logical: tuple[int, int, int], multiprocessors: int) -> bool:
+        """Whether the clusters fit a grid: not so where many of their blocks would be at points outside of it, or some would have to do more
+        points one after another than blocks by themselves."""
+        blocks, extent = prod(self.cluster), logical[self.cluster_axis]
+        if blocks == 1:
+            return True
+        outside = -(-extent // blocks) * blocks - extent
+        one_after_another = -(-self._clusters(logical) // max(1, multiprocessors // blocks))
+        return outside <= MOST_OUTSIDE * extent and one_after_another <= -(-prod(logical) // multiprocessors)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists, strings and integers; `from_json` restores an equal plan."""

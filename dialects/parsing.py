@@ -88,7 +88,22 @@ def _diagnostics(error: ParseError) -> list[Diagnostic]:
         text = error.ref_text or "see here"
         notes = [Diagnostic("note", message or text.rstrip(":"), _place(span)) for span, message in error.refs]
     message, hint = explain(error.msg, getattr(error, "op_name", None))
-    return [Diagnostic("error", message, _place(error.span), getattr(error, "hint", hint), notes)]
+    hint = getattr(error, "hint", hint)
+    if (number := _number_without_point(error.span)) is not None:
+        message, hint = f"'{number[0]}' is no constant: a float has a point", f"write {number[1]}"
+    return [Diagnostic("error", message, _place(error.span), hint, notes)]
+
+
+def _number_without_point(span: Span[Any]) -> tuple[str, str] | None:
+    """(the number, how it is written) where an error is at the exponent of a number like 1e10, which the lexer takes for a number and a name."""
+    content = span.input.content
+    end = re.compile(r"[eE][+-]?\d+|[eE](?=[+-]\d)").match(content, span.start)
+    start = re.compile(r"-?\b\d+\Z").search(content[max(0, span.start - 40) : span.start])
+    if end is None or start is None:
+        return None
+    exponent = re.compile(r"[eE][+-]?\d+").match(content, span.start)
+    text = exponent[0] if exponent is not None else end[0]
+    return start[0] + text, f"{start[0]}.0{text}"
 
 
 def _place(span: Span[Any]) -> Location:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import (
     I64,
     ArrayAttr,
+    DenseArrayBase,
     DictionaryAttr,
     IndexType,
     IntegerAttr,
@@ -42,7 +43,7 @@ from xdsl.traits import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from .diagnostics import Emitter
+from .diagnostics import Emitter, TeselaError
 from .dim_expr import DimExpr, DimExprError
 from .tile_types import (
     TOO_LARGE_HINT,
@@ -441,6 +442,26 @@ def kernel_of(op: Operation) -> KernelOp:
     if parent is None:
         raise VerifyException("stands in a kernel only")
     return parent
+
+
+CLUSTER_SHAPE = "cluster_shape"
+"""The attribute of a kernel whose blocks form clusters: how many points along each axis of the grid the blocks of a cluster take together."""
+
+
+def cluster_shape(kernel: KernelOp) -> tuple[int, ...] | None:
+    """Points of the grid, by axis, that a cluster of blocks takes together; None where blocks form none. Raises TeselaError for a shape
+    that is none."""
+    value = kernel.attributes.get(CLUSTER_SHAPE)
+    if value is None:
+        return None
+    shape = tuple(value.get_values()) if isinstance(value, DenseArrayBase) else ()
+    if len(shape) != len(kernel.grid.data) or any(n < 1 or n & (n - 1) for n in shape) or sum(n > 1 for n in shape) != 1:
+        raise TeselaError.at(
+            kernel,
+            f"{CLUSTER_SHAPE} must have a power of two for one axis of the grid and 1 for the others, found {value}",
+            f"write attributes {{{CLUSTER_SHAPE} = array<i64: 2, 1>}}",
+        )
+    return shape
 
 
 def walks_its_grid(kernel: KernelOp) -> bool:

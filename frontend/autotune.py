@@ -8,20 +8,20 @@
     print(gemm.tuning())        # what was found, as a table
 
 The classes: each dimension up to the same power of two, on the same device. What was found is kept in the disk cache, under the kernel's
-text and all that it names, the candidates and the device; `tesela cache list --kind tuning` shows it. List the likeliest candidate
-first: with TESELA_AUTOTUNE=0 it is taken without trying any.
+text and all that it names, the candidates and the device; `tesela cache list --kind tuning` shows it. With
+TESELA_AUTOTUNE=0 none is tried: the one that the cost model finds fastest is taken, of equals the first.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..dialects.diagnostics import TeselaError
-from .kernel import KernelFunction, Program
+from ..runtime.space import PINS, Space, configurations
+from .kernel import KernelFunction, Program, label_of
 
 if TYPE_CHECKING:
     from ..runtime.autotune import Candidate, Tuning
@@ -40,6 +40,7 @@ class TunedKernel:
         self.__doc__ = kernel.__doc__
         self.__wrapped__ = kernel.function
         self._lock = threading.RLock()
+        self._guesses: dict[tuple[Any, ...], int] = {}
         self._tunings: dict[tuple[Any, ...], Tuning] = {}
         self._chosen: dict[tuple[Any, ...], Program] = {}
 
@@ -66,24 +67,27 @@ class TunedKernel:
             found, args, kwargs = self._choose(args, kwargs, device)
             if key is not None:
                 self._chosen[key] = found
-        return found.kernel(*args, device=device, stream=stream, **kwargs)
+        run = found.kernel.run
+        return run(*args, **kwargs) if device is None and stream is None else run(*args, device=device, stream=stream, **kwargs)
 
     def _choose(self, args: tuple[Any, ...], kwargs: dict[str, Any], device: str | None) -> tuple[Program, tuple[Any, ...], dict[str, Any]]:
         """The program for a call, and the arguments of its launch."""
-        from ..runtime.autotune import SWITCH_VARIABLE, device_name, shape_class
+        from ..runtime.autotune import SWITCH_VARIABLE, device_name, guess, shape_class
 
         for name in kwargs:
             if any(name in config for config in self.configs):
                 raise self.kernel.error(name, f"{self.name}: {name} is tuned, and cannot be given", f"call {self.name}.kernel to choose it")
         args, kwargs, values = self.kernel.split(args, kwargs)
         with self._lock:
-            if os.environ.get(SWITCH_VARIABLE) == "0":
-                return self._first(values), args, kwargs
             kernel = self._first(values).kernel
             arrived = kernel.arrive(args, kwargs, device)
             shapes = shape_class(kernel.contract.solve(arrived.views))
             where = device_name(arrived.place)
             key = (where, shapes, *[(name, repr(value)) for name, value in values.items()])
+            if os.environ.get(SWITCH_VARIABLE) == "0":
+                if key not in self._guesses:
+                    self._guesses[key] = guess(self._candidates(values), arrived.values, {})
+                return self._program(self.configs[self._guesses[key]], values), args, kwargs
             tuning = self._tunings.get(key)
             if tuning is None:
                 # Outputs are allocated once: tried on these, and left out again in the launch itself.
@@ -104,7 +108,7 @@ class TunedKernel:
 
     def _program(self, config: Config, values: dict[str, Any]) -> Program:
         constants, pins = self._parts(config)
-        return self.kernel.program(self.kernel.bind(values | constants), None, tuple(sorted(pins.items())))
+        return self.kernel.program(values | constants, None, pins)
 
     def _parts(self, config: Config) -> tuple[dict[str, Any], dict[str, int]]:
         """A candidate's compile-time values, and its pins."""
@@ -133,32 +137,29 @@ class TunedKernel:
         from ..runtime.autotune import Candidate
 
         return [
-            Candidate(" ".join(f"{name}={_label(value)}" for name, value in config.items()), lambda config=config: self._program(config, values).kernel)
+            Candidate(label_of(config), lambda config=config: self._program(config, values).kernel)
             for config in self.configs
         ]
 
 
 def autotune(
-    space: Mapping[str, Sequence[Any]] | Sequence[Config], *, budget: float = 60.0
+    space: Space, *, budget: float = 60.0
 ) -> Callable[[KernelFunction], TunedKernel]:
     """Decorator over `@tesela.kernel`. `space`: the values to try by name, all combinations of which are candidates, or the candidates themselves.
 
-    Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages'. `budget`: seconds for one class of
+    Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages', 'split', 'cluster'. `budget`: seconds for one class of
     shapes, after which what is not tried yet is left out. Raises TeselaError for an unknown name and for an empty space.
     """
 
     def decorate(kernel: KernelFunction) -> TunedKernel:
         if not isinstance(kernel, KernelFunction):
             raise TeselaError(f"@tesela.autotune takes a kernel, found {type(kernel).__name__}: write it above @tesela.kernel")
-        if isinstance(space, Mapping):
-            configs = [dict(zip(space, combination)) for combination in itertools.product(*space.values())]
-        else:
-            configs = [dict(config) for config in space]
+        configs = configurations(space)
         if not configs or not all(configs):
             raise kernel.error(None, f"{kernel.name}: the space to tune over is empty", "give each name at least one value")
         for name in dict.fromkeys(name for config in configs for name in config):
-            if name not in kernel.constants and name not in ("warps", "stages"):
-                known = ", ".join([*kernel.constants, "warps", "stages"])
+            if name not in kernel.constants and name not in PINS:
+                known = ", ".join([*kernel.constants, *PINS])
                 raise kernel.error(None, f"{kernel.name}: {name} cannot be tuned", f"what can: {known}")
         return TunedKernel(kernel, configs, budget)
 
@@ -173,6 +174,3 @@ def _quick_key(arg: Any) -> Any:
     dtype = getattr(arg, "dtype", None)  # an array that states itself through the interface alone has none
     return shape, arg.__cuda_array_interface__["typestr"] if dtype is None else dtype
 
-
-def _label(value: Any) -> str:
-    return getattr(value, "__name__", None) or repr(value)

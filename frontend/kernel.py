@@ -8,13 +8,18 @@
     print(add.ir("tile"))       # the tile-level program
     z = add(x, y)               # compiled once for each set of compile-time values, then launched; z is allocated
 
+What is best for large arrays is not for small ones. An author can leave compile-time values open, and each call takes those that the cost model finds
+fastest for its extents (runtime/variants.py), unless it states them:
+
+    @tesela.kernel(variants=[{"BM": 128, "BN": 256}, {"BM": 64, "BN": 128, "stages": 4}])
+    def gemm(A: …, B: …, C: …, BM: tesela.constexpr, BN: tesela.constexpr): ...
+
 xDSL is loaded when a kernel is traced, not when it is defined.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import os
 import threading
@@ -26,6 +31,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..dialects.diagnostics import Location, TeselaError
 from ..dialects.dim_expr import DimExprError
+from ..runtime.space import PINS, Space, configurations
 from .source import Capture, SourceFunction
 from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
 
@@ -78,7 +84,7 @@ class Program:
 class KernelFunction:
     """A kernel written in Python. `params` is its signature; `type_variables` the names that stand for element types."""
 
-    def __init__(self, function: FunctionType, amounts: Mapping[str, str] | None = None):
+    def __init__(self, function: FunctionType, amounts: Mapping[str, str] | None = None, variants: Space | None = None):
         self.function = function
         self.amounts = dict(amounts or {})
         """What it states that a launch amounts to, by 'flops' and 'nbytes'."""
@@ -91,6 +97,8 @@ class KernelFunction:
         self.arguments = tuple(p for p in self.params if not p.is_constant)
         """The parameters that a launch passes: arrays and scalars."""
         self.constants = {p.name: p for p in self.params if p.is_constant}
+        self.variants = () if variants is None else tuple(self._read_variants(variants))
+        """What it leaves open, in order of preference: compile-time values and pins by name."""
         self.type_variables = tuple(
             dict.fromkeys(
                 p.annotation.dtype for p in self.arguments if isinstance(p.annotation, Array) and isinstance(p.annotation.dtype, str)
@@ -99,16 +107,16 @@ class KernelFunction:
         self._programs: dict[tuple[Any, ...], Program] = {}
         self._lock = threading.Lock()
         # Calls that pass nothing but leading arrays and scalars find their program by the arrays' types alone.
-        self._plain: dict[tuple[Any, ...], Program] = {}
-        self._untyped: Program | None = None
-        """The same where the signature states all types."""
+        self._plain: dict[Any, Program] = {}
         leading = next((i for i, p in enumerate(self.params) if p.is_constant), len(self.params))
         self._plain_counts = frozenset(
             n for n in range(leading + 1) if all(p.default is REQUIRED for p in self.arguments[n:])
         )
         self._typed = [
-            i for i, p in enumerate(self.arguments) if isinstance(p.annotation, Array) and isinstance(p.annotation.dtype, str)
+            next(i for i, p in enumerate(self.arguments) if isinstance(p.annotation, Array) and p.annotation.dtype == variable)
+            for variable in self.type_variables
         ]
+        """The first array of each type variable; whether others agree the contract checks."""
         dims = {name for p in self.arguments if isinstance(p.annotation, Array) for e in p.annotation.shape for name in e.symbols()}
         for name in (p.name for p in self.params if p.name in dims or p.name in self.type_variables):
             what = "a dimension" if name in dims else "a type variable"
@@ -117,12 +125,14 @@ class KernelFunction:
     def __repr__(self) -> str:
         return f"<tesela.kernel {self.__qualname__}>"
 
-    def __getattr__(self, name: str) -> Any:
-        hint = f"; the compiled kernel has it: {self.__dict__.get('name')}.compile().{name}" if name in OF_COMPILED else ""
-        raise AttributeError(f"the kernel {self.__dict__.get('__qualname__', '')} has no attribute {name!r}{hint}")
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; the compiled kernel has it: {self.__dict__.get('name')}.compile().{name}" if name in OF_COMPILED else ""
+            raise AttributeError(f"the kernel {self.__dict__.get('__qualname__', '')} has no attribute {name!r}{hint}")
 
     def bind(self, values: dict[str, Any]) -> dict[str, Any]:
-        """All compile-time values by name: those given, else the defaults.
+        """All compile-time values by name: those given, else those of the first variant, else the defaults.
 
         Raises TeselaError for an unknown name, a value of the wrong kind, or a missing one.
         """
@@ -130,7 +140,7 @@ class KernelFunction:
         names = (*self.constants, *self.type_variables)
         for name in values:
             if name not in names:
-                near = difflib.get_close_matches(name, names, 1)
+                near = _nearest(name, names)
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
                 raise self.error(None, f"{self.name} has no compile-time parameter {name}", hint)
         for name in self.type_variables:
@@ -141,7 +151,8 @@ class KernelFunction:
                                  f"write trace({name}=tesela.f32)")
             bound[name] = value
         for name, param in self.constants.items():
-            value = values.get(name, param.default)
+            first = self.variants[0] if self.variants else {}
+            value = values.get(name, first.get(name, param.default))
             if value is REQUIRED:
                 raise self.error(name, f"{self.name}: the compile-time parameter {name} has no value", f"give {name}=…")
             if not _is_constant(value):
@@ -170,8 +181,9 @@ class KernelFunction:
         return self.trace()
 
     def compile(self, target: str | None = None, *, pins: Mapping[str, int] | None = None, **values: Any) -> Kernel:
-        """The compiled kernel for these compile-time values; the same object each time. `pins` as for `tesela.compile`."""
-        return self.program(self.bind(values), target, tuple(sorted((pins or {}).items()))).kernel
+        """The compiled kernel for these compile-time values; the same object each time. `pins` as for `tesela.compile`. Values and pins that are given
+        are taken out of what variants leave open."""
+        return self.program(values, target, pins).kernel
 
     def explain(self, target: str | None = None, **values: Any) -> str:
         """What the compiler chose, value by value (`Kernel.explain`); compile-time values as for `trace`."""
@@ -194,23 +206,19 @@ class KernelFunction:
         `stream` as for `tesela.compile` and `Kernel`. Raises TeselaError for a wrong kernel or wrong arguments.
         """
         plain = not kwargs and target is None and len(args) in self._plain_counts
-        if plain and (found := self._untyped) is not None and found.is_current():
-            run = found.kernel.run
-            return run(*args) if device is None and stream is None else run(*args, device=device, stream=stream)
-        types: tuple[Any, ...] = ()
+        types: Any = None
         if plain and self._typed:
             try:
-                types = tuple([args[i].dtype for i in self._typed if i < len(args)])
-            except AttributeError:  # an array that only its interface describes; `view` knows them all
-                return self.program(self.bind(self._types_of(args, kwargs)), None).kernel(*args, device=device, stream=stream)
+                types = args[self._typed[0]].dtype if len(self._typed) == 1 else tuple([args[i].dtype for i in self._typed])
+            except (AttributeError, IndexError):  # an array that only its interface describes, or an output that is left out
+                plain = False
         if plain and (found := self._plain.get(types)) is not None and found.is_current():
-            return found.kernel(*args, device=device, stream=stream)
+            run = found.kernel.run
+            return run(*args) if device is None and stream is None else run(*args, device=device, stream=stream)
         args, kwargs, values = self.split(args, kwargs)
-        program = self.program(self.bind(values), target)
+        program = self.program(values, target)
         if plain:
             self._plain[types] = program
-            if not self._typed:
-                self._untyped = program
         return program.kernel(*args, device=device, stream=stream, **kwargs)
 
     def warmup(
@@ -219,7 +227,7 @@ class KernelFunction:
         """Compile what a call on such arguments needs, and load it on the GPU; arrays may be stated as shapes or as `tesela.ArraySpec`s, with their
         element types where the kernel leaves them open, and scalars left out. Compile-time parameters as in a call."""
         args, kwargs, values = self.split(args, kwargs)
-        program = self.program(self.bind(values), target, tuple(sorted((pins or {}).items())))
+        program = self.program(values, target, pins)
         return program.kernel.warmup(*args, device=device, **kwargs)
 
     def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
@@ -248,7 +256,7 @@ class KernelFunction:
         names = (*(param.name for param in self.params), *self.type_variables)
         for name in kwargs:
             if name not in names:
-                near = difflib.get_close_matches(name, names, 1)
+                near = _nearest(name, names)
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
                 raise self.error(None, f"{self.name} has no parameter {name}", hint)
 
@@ -279,20 +287,48 @@ class KernelFunction:
         """The program for these compile-time values, as `tesela.compile` takes it."""
         return Reading(self, self.bind(values)).opened()
 
-    def program(self, bound: dict[str, Any], target: str | None, pins: tuple[tuple[str, int], ...] = ()) -> Program:
-        """The program for these compile-time values, as `bind` gives them; compiled again where what it was made from has changed."""
-        key = (target, pins, *map(_key, bound.values()))
+    def program(self, values: dict[str, Any], target: str | None, pins: Mapping[str, int] | None = None) -> Program:
+        """The program for these compile-time values and pins; compiled again where what it was made from has changed."""
+        programs = self.programs(values, pins or {})
+        key = (target, *[(*map(_key, reading.bound.values()), *sorted(pinned.items())) for _, reading, pinned in programs])
         found = self._programs.get(key)
         if found is not None and found.is_current():
             return found
-        from ..runtime.compile import compile as compile_module
+        from ..runtime.compile import compile_programs
 
         with self._lock:
             if self._programs.get(key) is found:  # no other thread has been here
-                reading = Reading(self, bound)
-                made = compile_module(reading, target, pins=dict(pins))
-                self._programs[key] = Program(made, reading.captures())
+                made = compile_programs(programs, self.is_open, target)
+                captures = {(id(capture.scope), capture.name): capture for _, reading, _ in programs for capture in reading.captures()}
+                self._programs[key] = Program(made, tuple(captures.values()))
             return self._programs[key]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its author left compile-time values open, so that calls choose."""
+        return bool(self.variants)
+
+    def programs(self, values: Mapping[str, Any], pins: Mapping[str, int]) -> list[tuple[str, Reading, dict[str, int]]]:
+        """(label, program, pins) of each variant that has these values and pins, in order; or of the one program that they make."""
+        given = {**values, **pins}
+        fitting = [config for config in self.variants if all(given.get(name, value) == value for name, value in config.items())] or [{}]
+        found = []
+        for config in fitting:
+            constants = {name: value for name, value in config.items() if name in self.constants}
+            pinned = {name: value for name, value in config.items() if name not in self.constants}
+            found.append((label_of(config), Reading(self, self.bind(constants | dict(values))), pinned | dict(pins)))
+        return found
+
+    def _read_variants(self, space: Space) -> list[dict[str, Any]]:
+        """The configurations of a space. Raises TeselaError for an unknown name, and for an empty space."""
+        configs = configurations(space)
+        if not configs or not all(configs):
+            raise self.error(None, f"{self.__name__}: there are no variants", "give each name at least one value")
+        for name in dict.fromkeys(name for config in configs for name in config):
+            if name not in self.constants and name not in PINS:
+                known = ", ".join([*self.constants, *PINS])
+                raise self.error(None, f"{self.__name__}: {name} cannot be left open", f"what can: {known}")
+        return configs
 
     def _trace(self, bound: dict[str, Any]) -> tuple[ModuleOp, tuple[Capture, ...]]:
         from .trace import trace_kernel
@@ -366,17 +402,22 @@ def kernel(function: Callable[..., Any], /) -> KernelFunction: ...
 
 
 @overload
-def kernel(*, flops: str = "", nbytes: str = "") -> Callable[[Callable[..., Any]], KernelFunction]: ...
+def kernel(*, flops: str = "", nbytes: str = "", variants: Space | None = None) -> Callable[[Callable[..., Any]], KernelFunction]: ...
 
 
-def kernel(function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "") -> Any:
+def kernel(
+    function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "", variants: Space | None = None
+) -> Any:
     """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none.
 
     `flops`, `nbytes`: what a launch amounts to, as expressions of the dimensions, for `tesela.profile`: `@tesela.kernel(flops="2 * M * N * K")`.
+    `variants`: what each call chooses from by its extents, as `tesela.autotune` takes a space: values of compile-time parameters, 'warps', 'stages', 'split', by
+    name, all combinations of which are meant; or the configurations themselves. The first is what has preference among equals, and what stands for the kernel where
+    no extents are known.
     """
     amounts = {name: text for name, text in (("flops", flops), ("nbytes", nbytes)) if text}
-    if function is None and amounts:
-        return lambda function: KernelFunction(_plain(function, "kernel"), amounts)
+    if function is None and (amounts or variants is not None):
+        return lambda function: KernelFunction(_plain(function, "kernel"), amounts, variants)
     return KernelFunction(_plain(function, "kernel"))
 
 
@@ -390,6 +431,18 @@ def _plain(function: Any, decorator: str) -> FunctionType:
         hint = f"write @tesela.{decorator}, without parentheses" if function is None else None
         raise TeselaError.at(None, f"@tesela.{decorator} takes a function defined with def, found {type(function).__name__}", hint)
     return function
+
+
+def label_of(config: Mapping[str, Any]) -> str:
+    """A configuration in one line: 'BM=128 warps=8'."""
+    return " ".join(f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in config.items())
+
+
+def _nearest(name: str, names: Sequence[str]) -> list[str]:
+    """The one of some names that looks most like another, if any does."""
+    from difflib import get_close_matches  # for errors only: a warm start does without
+
+    return get_close_matches(name, names, 1)
 
 
 def _key(value: Any) -> Any:

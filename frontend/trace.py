@@ -14,7 +14,6 @@ import ast
 import builtins
 import difflib
 import inspect
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -38,6 +37,7 @@ from ..dialects import tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
 from . import inline, packing  # noqa: F401 -- they register their words
+from .assumptions import assume
 from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement
 from .kernel import InlineFunction, KernelFunction, Parameter
@@ -523,7 +523,7 @@ class Tracer:
     def _expr_Call(self, node: ast.Call) -> Any:
         function = self.eval(node.func)
         if function is WORDS["assume"]:
-            return self._assume(node)
+            return assume(self, node)
         args: list[Any] = []
         arg_nodes: list[ast.expr] = []
         for item in node.args:
@@ -671,21 +671,6 @@ class Tracer:
         self.coordinates = tuple(coordinates)
         return self.coordinates if len(coordinates) > 1 else coordinates[0]
 
-    def _assume(self, node: ast.Call) -> None:
-        """`tesela.assume(K % 64 == 0)`: the divisor of a dimension."""
-        match node.args:
-            case [ast.Compare(left=ast.BinOp(left=left, op=ast.Mod(), right=right), ops=[ast.Eq()], comparators=[ast.Constant(value=0)])]:
-                dim, divisor = self.eval(left), self.eval(right)
-                if isinstance(dim, Dim) and dim.expr.op == "sym" and isinstance(divisor, int) and divisor > 0:
-                    self.b.check_symbols(dim.expr)
-                    name = str(dim.expr.value)
-                    self.divisors[name] = math.lcm(divisor, self.divisors.get(name, 1))
-                    return
-        self.b.node = node
-        raise self.error(
-            "tesela.assume states what a dimension is a multiple of", "write tesela.assume(K % 64 == 0) with a dimension K"
-        )
-
 
 @cache
 def _array_type(dtype: DType, shape: tuple[int, ...], strides: tuple[int | None, ...]) -> MemRefType:
@@ -786,7 +771,7 @@ BUILTIN_HINTS = {
 }
 
 _ELEMENT_TYPES = {f"float{n}": f"f{n}" for n in (16, 32, 64)} | {f"int{n}": f"i{n}" for n in (8, 16, 32, 64)}
-_ELEMENT_TYPES |= {"bfloat16": "bf16", "bool": "i1", "bool_": "i1"}
+_ELEMENT_TYPES |= {"bfloat16": "bf16", "bool": "i1", "bool_": "i1", "uint8": "ui8", "float8_e4m3fn": "f8E4M3FN", "float8_e5m2": "f8E5M2"}
 """What NumPy and ml_dtypes call the element types."""
 
 _STATEMENTS = {

@@ -33,7 +33,7 @@ def attention(
     unit = scale * math.log2(math.e)
     slack = 8 / unit
     top = tesela.full((BM,), -1e30, f32)  # finite, so that a row without a column gets exp2(-inf) = 0 and not NaN
-    total = tesela.zeros((BM,), f32)
+    totals = tesela.zeros((BM, 8), f32)  # of every eighth column: partial sums are added up after the loop
     acc = tesela.zeros((BM, HEAD), f32)
     end = min(L, row + BM + L - S) if CAUSAL else L
     for j in tesela.range(0, end, BN):
@@ -47,8 +47,9 @@ def attention(
         new_top = tesela.where(peak > top + slack, peak, top)
         weights = tesela.exp2(tesela.fma(scores, unit, -(new_top * unit)[:, None]))
         rescale = tesela.exp2((top - new_top) * unit)
-        total = total * rescale + weights.sum(axis=1)
+        totals = totals * rescale[:, None] + weights.reshape(BM, BN // 8, 8).sum(axis=1)
         acc = acc * rescale[:, None] + weights.to(v.dtype) @ v[head, j : j + BN, 0:HEAD]
         top = new_top
+    total = totals.sum(axis=1)
     share = tesela.where(unit > 0, 1 / tesela.where(total > 0, total, 1), math.nan)
     out[head, row : row + BM, 0:HEAD] = (acc * share[:, None]).to(out.dtype)

@@ -1,4 +1,4 @@
-"""Matrix products: with bias and activation, and batched."""
+"""Matrix products: plain, in the three orders of operands, with bias and activation, and batched."""
 
 from __future__ import annotations
 
@@ -10,17 +10,83 @@ from .elementwise import identity
 M, N, K, BATCH = tesela.dims("M N K BATCH")
 T = tesela.dtype("T")
 
+TILES = [
+    {"BM": 128, "BN": 256},
+    {"BM": 256, "BN": 128},
+    {"BM": 128, "BN": 128},
+    {"BM": 64, "BN": 256, "stages": 2},
+    {"BM": 64, "BN": 128, "stages": 4},
+    {"BM": 64, "BN": 128},
+    {"BM": 64, "BN": 64},
+]
+"""Extents of the tile of a product: each call takes the fastest for its own. Of small tiles with few buffers a multiprocessor holds two blocks, one of which
+computes while the other stores."""
 
-@tesela.kernel
+
+@tesela.kernel(variants=TILES, flops="2 * M * N * K")
+def gemm(
+    A: Array[T, M, K],
+    B: Array[T, K, N],
+    C: Array[T, M, N],
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
+    BK: tesela.constexpr = 64,
+):
+    """C = A·B: sums in f32, rounded once. `gemm_nt` and `gemm_tn` take B or A transposed, as rows of K."""
+    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    m, n = bm * BM, bn * BN
+    acc = tesela.zeros((BM, BN), f32)
+    for k in tesela.range(0, K, BK):
+        acc += A[m : m + BM, k : k + BK] @ B[k : k + BK, n : n + BN]
+    C[m : m + BM, n : n + BN] = acc.to(C.dtype)
+
+
+@tesela.kernel(variants=TILES, flops="2 * M * N * K")
+def gemm_nt(
+    A: Array[T, M, K],
+    B: Array[T, N, K],
+    C: Array[T, M, N],
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
+    BK: tesela.constexpr = 64,
+):
+    """C = A·Bᵀ."""
+    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    m, n = bm * BM, bn * BN
+    acc = tesela.zeros((BM, BN), f32)
+    for k in tesela.range(0, K, BK):
+        acc += A[m : m + BM, k : k + BK] @ B[n : n + BN, k : k + BK].T
+    C[m : m + BM, n : n + BN] = acc.to(C.dtype)
+
+
+@tesela.kernel(variants=TILES, flops="2 * M * N * K")
+def gemm_tn(
+    A: Array[T, K, M],
+    B: Array[T, K, N],
+    C: Array[T, M, N],
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
+    BK: tesela.constexpr = 64,
+):
+    """C = Aᵀ·B."""
+    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    m, n = bm * BM, bn * BN
+    acc = tesela.zeros((BM, BN), f32)
+    for k in tesela.range(0, K, BK):
+        acc += A[k : k + BK, m : m + BM].T @ B[k : k + BK, n : n + BN]
+    C[m : m + BM, n : n + BN] = acc.to(C.dtype)
+
+
+@tesela.kernel(variants=TILES, flops="2 * M * N * K")
 def linear(
     A: Array[T, M, K],
     W: Array[T, N, K],
     bias: Array[T, N],
     C: Array[T, M, N],
-    ACTIVATION: tesela.constexpr = identity,
-    BM: tesela.constexpr = 128,
-    BN: tesela.constexpr = 128,
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
     BK: tesela.constexpr = 64,
+    ACTIVATION: tesela.constexpr = identity,
 ):
     """C = ACTIVATION(A·Wᵀ + bias): sums, bias and activation in f32, rounded once."""
     bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
@@ -31,13 +97,13 @@ def linear(
     C[m : m + BM, n : n + BN] = ACTIVATION(acc + bias[n : n + BN].to(f32)).to(C.dtype)
 
 
-@tesela.kernel
+@tesela.kernel(variants=TILES, flops="2 * BATCH * M * N * K")
 def batched_gemm(
     A: Array[T, BATCH, M, K],
     B: Array[T, BATCH, K, N],
     C: Array[f32, BATCH, M, N],
-    BM: tesela.constexpr = 128,
-    BN: tesela.constexpr = 128,
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
     BK: tesela.constexpr = 64,
 ):
     """C[i] = A[i]·B[i]."""

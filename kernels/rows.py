@@ -15,8 +15,11 @@ from tesela import Array, f32, i32
 M, N, P = tesela.dims("M N P")
 T = tesela.dtype("T")
 
+BLOCKS = [{"BLOCK": 8192}, {"BLOCK": 4096}, {"BLOCK": 2048}, {"BLOCK": 1024}]
+"""What a call chooses from by the extents of its arrays: a longer piece than the row costs idle threads, a shorter one a second reading."""
 
-@tesela.kernel
+
+@tesela.kernel(variants=BLOCKS)
 def softmax(x: Array[T, M, N], y: Array[T, M, N], BLOCK: tesela.constexpr = 1024, ROWS: tesela.constexpr = 1):
     """y = softmax(x) along rows. Beyond the first BLOCK columns the maximum and the sum run together, the sum rescaled where the maximum grows
     (Milakov, Gimelshein 2018). A row of nothing but -inf gives zeros."""
@@ -46,7 +49,7 @@ def moments(piece, size):
     return mean, (centred * centred).sum(axis=1)
 
 
-@tesela.kernel
+@tesela.kernel(variants=BLOCKS)
 def layer_norm(
     x: Array[T, M, N],
     weight: Array[T, N],
@@ -76,7 +79,7 @@ def layer_norm(
         y[row : row + ROWS, j : j + BLOCK] = (normal * weight[j : j + BLOCK].to(f32) + bias[j : j + BLOCK].to(f32)).to(y.dtype)
 
 
-@tesela.kernel
+@tesela.kernel(variants=BLOCKS)
 def rms_norm(
     x: Array[T, M, N],
     residual: Array[T, M, N],
@@ -103,7 +106,7 @@ def rms_norm(
         y[row : row + ROWS, j : j + BLOCK] = (piece.to(f32) * scale * weight[j : j + BLOCK].to(f32)).to(y.dtype)
 
 
-@tesela.kernel
+@tesela.kernel(variants=BLOCKS)
 def row_sum(x: Array[T, M, N], y: Array[f32, M], BLOCK: tesela.constexpr = 1024, ROWS: tesela.constexpr = 1):
     """The sum of each row, in f32."""
     row = tesela.grid(tesela.ceildiv(M, ROWS)) * ROWS

@@ -1,7 +1,7 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
-    tile  --plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
-          --persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
+    tile  --split-reduction, plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
+          --form-clusters, persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
           skip-identities, join-channels, alloc-shared-->  scheduled
           --tile-to-ptx, overlap-waits-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 STAGES: dict[str, tuple[str, ...]] = {
     "tile": (),
-    "async": ("plan-dataflow",),
+    "async": ("split-reduction", "plan-dataflow"),
     "layout": ("infer-layouts",),
     "schedule": (
+        "form-clusters",
         "persist-grid",
         "stage-stores",
         "specialize-warps",
@@ -44,8 +45,11 @@ STAGES: dict[str, tuple[str, ...]] = {
 }
 
 ORDER: tuple[tuple[str, str, str], ...] = (
+    ("split-reduction", "plan-dataflow", "a loop is split while its loads, which no other block may see, are values"),
     ("plan-dataflow", "infer-layouts", "buffers must exist before they are laid out, and layouts depend on the number of warps"),
     ("infer-layouts", "specialize-warps", "what can be loaded by another role depends on how it is copied"),
+    ("infer-layouts", "form-clusters", "what blocks can share depends on how it is copied and where it lies"),
+    ("form-clusters", "persist-grid", "blocks of a cluster walk the grid side by side"),
     ("infer-layouts", "persist-grid", "whether a kernel will hold a multiprocessor depends on how its tiles are copied"),
     ("infer-layouts", "stage-stores", "what is worth staging depends on who holds which element"),
     ("stage-stores", "specialize-warps", "whether a kernel will have roles is asked of a kernel without"),
@@ -57,6 +61,7 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("infer-layouts", "split-loops", "what a mask costs depends on how many elements a thread holds"),
     ("infer-layouts", "skip-identities", "whether asking pays depends on how many elements a thread holds"),
     ("pipeline-loops", "join-channels", "pipelining moves what stands together, and asks for channels one by one"),
+    ("split-loops", "join-channels", "a loop that is split accesses its channels at more places"),
     ("join-channels", "alloc-shared", "a group of channels has one set of mbarriers, and its slots lie side by side"),
     ("pipeline-loops", "alloc-shared", "a channel's place in shared memory depends on its depth"),
     ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),

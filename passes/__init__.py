@@ -27,10 +27,16 @@ class PassEntry(NamedTuple):
 
 
 PASSES: dict[str, PassEntry] = {
+    "split-reduction": PassEntry(
+        "tesela.passes.split_reduction:SplitReduction", "let several blocks share the trips of a loop that only adds up"
+    ),
     "plan-dataflow": PassEntry(
         "tesela.passes.plan_dataflow:PlanDataflow", "let the operands of dots travel through channels; choose the warps"
     ),
     "infer-layouts": PassEntry("tesela.passes.infer_layouts:InferLayouts", "give every tile and buffer a layout"),
+    "form-clusters": PassEntry(
+        "tesela.passes.form_clusters:FormClusters", "let blocks at neighbouring points of the grid share loads, as clusters"
+    ),
     "persist-grid": PassEntry(
         "tesela.passes.persist_grid:PersistGrid", "let one block for each multiprocessor walk the grid, in an order that shares loads"
     ),

@@ -20,7 +20,7 @@ from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
-from xdsl.ir import Region
+from xdsl.ir import Operation, Region
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location
@@ -35,7 +35,8 @@ from .join_channels import lockstep_group
 from .share_channels import share_channels
 
 MBARRIER_BYTES = 8
-SCRATCH_ALIGNMENT = 16
+SCRATCH_ALIGNMENT = 128
+"""A pass over the banks, so that the banks of an exchange are those of its offsets."""
 WARP_THREADS = 32
 
 
@@ -150,7 +151,7 @@ def region_scratch(region: Region) -> int:
     """`scratch_bound` of what a region holds."""
     bound = 0
     for op in region.walk():
-        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp):
+        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp) and not _renames(op):
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
         elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
             bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
@@ -163,6 +164,17 @@ def region_scratch(region: Region) -> int:
                 held = prod(extent for dim, extent in enumerate(encoding.data.shape()) if dim != axis)
                 bound = max(bound, ways * held * LARGEST_PARTS)
     return round_up(bound, SCRATCH_ALIGNMENT)
+
+
+def _renames(op: Operation) -> bool:
+    """Whether a reshape leaves every element with the thread that has it."""
+    if not isinstance(op, tile.ReshapeOp):
+        return False
+    before, after = op.source.type, op.res.type
+    if not isinstance(before.encoding, TVLayoutAttr) or not isinstance(after.encoding, TVLayoutAttr):
+        return False
+    through = before.encoding.data.reshape(shape_of(before), shape_of(after))
+    return through is not None and through.normalized() == after.encoding.data.normalized()
 
 
 LARGEST_PARTS = 16

@@ -11,7 +11,8 @@ kernel runs, without their values:
 - a buffer is read between its get and its release, and a release comes after the dots that read the slot: their token, the result of one of them,
   or that of a later one, was waited for;
 - `later N` of a get by cp.async counts no more puts than come after the one it waits for;
-- channels that were given overlapping places in shared memory hold nothing at one time, and no two have one mbarrier.
+- channels that were given overlapping places in shared memory hold nothing at one time, and no two have one mbarrier, but for those in lockstep, which
+  then must be put, got and released together.
 
 **Why some trips stand for all.** A loop with unknown bounds is walked for 0, 1, 2, … trips, up to 2·d + 2 where its channels have at most d slots: d trips
 until every slot was used once, two that must leave the channels as they found them, and d at the end of which the fills ahead
@@ -39,7 +40,7 @@ from ..dialects.diagnostics import TeselaError, nearest_location
 from ..dialects.layout_attrs import SharedLayoutAttr
 from .alloc_shared import slot_bytes, slot_stride
 from .base import Pass, PassContext
-from .join_channels import lockstep_group
+from .join_channels import check_lockstep, lockstep_group
 from .symbolic import Atom, Condition, Facts, Form, compare, negation, positive, structure
 
 MOST_PATHS = 250
@@ -521,17 +522,19 @@ class _Path:
 
     def _open(self, op: async_copy.ChannelOp) -> None:
         ring = self.rings[op.res] = _Ring(op, op.depth.value.data)
-        places, barriers, group = _places(op), _barriers(op), lockstep_group(op)
+        check_lockstep(op)
+        places, barriers = _places(op), _barriers(op)
         for other in self.rings.values():
             if other is ring:
                 continue
-            if other.op not in group and _overlap(barriers, _barriers(other.op)):
+            together = op.lockstep is not None and other.op in lockstep_group(op)
+            if _overlap(barriers, _barriers(other.op)) and not together:
                 raise self._error(
                     op,
                     f"its mbarriers at {barriers.start} to {barriers.stop} are also {other.name}'s",
                     "let alloc-shared place the channels",
                 )
-            if any(_overlap(place, taken) for place in places for taken in _places(other.op)):
+            if any(_overlap(mine, its) for mine in places for its in _places(other.op)):
                 ring.overlapping.append(other)
                 other.overlapping.append(ring)
 
@@ -617,8 +620,8 @@ def _places(op: async_copy.ChannelOp) -> list[range]:
     """The bytes of each of its buffers, once it is placed."""
     if op.offset is None or not isinstance(op.res.type.layout, SharedLayoutAttr):
         return []
-    first, stride, size = op.offset.value.data, slot_stride(op), slot_bytes(op)
-    return [range(first + slot * stride, first + slot * stride + size) for slot in range(op.depth.value.data)]
+    starts = [op.offset.value.data + slot * slot_stride(op) for slot in range(op.depth.value.data)]
+    return [range(start, start + slot_bytes(op)) for start in starts]
 
 
 def _barriers(op: async_copy.ChannelOp) -> range:

@@ -10,7 +10,7 @@ demand, and what it does not know is 1 and False: slower code, never wrong code.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, lcm
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr, TensorType
@@ -67,6 +67,9 @@ class Divisibility:
             return Fact(1, True)
         if isinstance(op, arith.IndexCastOp | tile.CastOp):
             return self.fact(op.operands[0])
+        if isinstance(op, tile.AssumeOp):
+            known, stated = self.fact(op.source), op.stated()
+            return Fact(lcm(known.divisor, stated.get("divisor", 1)), known.nonnegative or stated.get("least", -1) >= 0)
         if isinstance(op, arith.SelectOp | tile.SelectOp):
             return _both(self.fact(op.operands[1]), self.fact(op.operands[2]))
         if len(op.operands) != 2:

@@ -11,7 +11,7 @@ A buffer's proof is two ranks over F₂ for each access: how many different word
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd, prod
 from typing import Any
 
@@ -21,15 +21,19 @@ from xdsl.ir import Operation, SSAValue
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Location, nearest_location
 from ..dialects.layout import Mode, SharedLayout, TVLayout
+from ..dialects.layout_attrs import ConvertOp, SharedLayoutAttr, tv_layout_of
 from ..dialects.linear_layout import conflict_ranks
+from ..dialects.target import Target
 from . import dot_rules
 from .access import argument_align, memory_bytes, vector_access
 from .dot_candidates import DotCandidate
+from .exchanges import EXCHANGED_BITS, Exchange, plan_exchange
 from .infer_layouts import Solved
 from .layout_problem import put_choice
 from .layout_rules import tile_of, trips
 from .layout_solver import Solution, Table, Variable
 from .matrix_access import buffer_access, matrix_form
+from .stage_stores import part_layout
 
 
 @dataclass
@@ -54,6 +58,7 @@ def explain(solved: Solved) -> tuple[str, list[Choice]]:
         *(_channel(solved, op, variable) for op, variable in made.channels.items()),
         *(_dot(solved, op, variable) for op, variable in made.dots.items()),
         *(_value(solved, root, variable) for root, variable in made.classes.items()),
+        *(_conversion(solved, op) for op in solved.converts),
     ]
     return head, sorted(choices, key=lambda choice: _key(choice.place))
 
@@ -229,7 +234,10 @@ def _register_access(registers: TVLayout, shared: SharedLayout, size: int, reads
         registers = TVLayout(form.layout.thread, (Mode(8, unit), *form.layout.value))
     else:
         nbytes = int(access.opcode.split()[1])
-    return BankAccess(access.opcode, nearest_location(op), access.wavefronts, access.least, _proof(registers, shared, size, nbytes))
+    proof = _proof(registers, shared, size, nbytes)
+    if access.trade is not None:
+        proof = f"{proof}; all, since lanes with bit {access.trade.lanes} store values v and v ^ {access.trade.values} in the other order"
+    return BankAccess(access.opcode, nearest_location(op), access.wavefronts, access.least, proof)
 
 
 def _wgmma_access(seen: SharedLayout, size: int, index: int, op: Operation) -> BankAccess:
@@ -261,12 +269,72 @@ def _put_access(solved: Solved, put: async_copy.PutOp, layout: SharedLayout, siz
     if via == "cp.async":
         width = dot_rules.copy_bytes(put, layout, solved.made.facts.divisor, argument_align(solved.made.kernel, put.array))
     vector = max(1, width // size) if via == "cp.async" else 2
-    threads = dot_rules.copy_layout(layout, put.channel.type.shape, 32 * solved.made.warps, vector)
+    threads = dot_rules.copy_layout(layout, put.channel.type.shape, 32 * solved.made.warps, vector, dot_rules.contiguous_dim(put))
     access = buffer_access(threads, layout, size, False, False)
     return BankAccess(
         f"{what} of {_array(put.array)}, {vector * size} bytes", nearest_location(put), access.wavefronts, access.least,
         _proof(threads, layout, size, min(16, vector * size)),
     )  # fmt: skip
+
+
+def staged_accesses(kernel: tile.KernelOp, target: Target) -> list[tuple[BankAccess, int]]:
+    """How tiles are written into the buffers that TMA stores from, of a kernel whose stores are staged, and how many such accesses a warp makes."""
+    found: list[tuple[BankAccess, int]] = []
+    for op in kernel.walk():
+        if not isinstance(op, async_copy.StoreOp) or not isinstance(op.channel.type.layout, SharedLayoutAttr):
+            continue
+        layout, shared = tv_layout_of(op.value.type), op.channel.type.layout.data
+        size = memory_bytes(op.channel.type.element)
+        form = shared.tma_form(size)
+        assert layout is not None and form is not None, "stage-stores has made it so"
+        inner = form.order[0]
+        part = part_layout(layout, inner, op.channel.type.shape[inner])
+        assert part is not None
+        access = buffer_access(part, shared, size, False, target.compute_capability >= (9, 0))
+        described = _register_access(part, shared, size, False, target.compute_capability >= (9, 0), op)
+        found.append((replace(described, what=f"staged store: {described.what}"), access.count * op.parts()))
+    return found
+
+
+# ---- conversions ----------------------------------------------------------------------------------------------------
+
+
+def _conversion(solved: Solved, op: ConvertOp) -> Choice:
+    kind = op.source.type
+    assert isinstance(kind, TensorType)
+    name = f"%{op.source.name_hint}" if op.source.name_hint else "a value"
+    choice = Choice(nearest_location(op), name, f"conversion {_tile_text(kind)}")
+    source, result = tv_layout_of(kind), tv_layout_of(op.result.type)
+    assert source is not None and result is not None
+    choice.lines += [("from", str(source)), ("to", str(result))]
+    if source.value_map(result) is not None:
+        choice.lines.append(("by", "names: every thread has what it needs"))
+        return choice
+    plan = conversion_plan(solved, op)
+    if plan is None:
+        choice.lines.append(("by", "shared memory, element by element"))
+        return choice
+    size = memory_bytes(kind.element_type)
+    choice.lines.append(("by", f"shared memory, as {plan.shared}, {plan.nbytes} bytes"))
+    sides = ((source, plan.write, "written"), (result, plan.read, "read"))
+    for layout, access, verb in sides:
+        found = _register_access(layout, plan.shared, size, access is plan.read, solved.made.target.compute_capability >= (9, 0), op)
+        choice.lines.append(("banks", f"{verb} by {access.count} × {found}"))
+    if plan.conflicts:
+        choice.lines.append(("banks", "the least of all swizzles"))
+    return choice
+
+
+def conversion_plan(solved: Solved, op: ConvertOp) -> Exchange | None:
+    """The buffer that a conversion goes through; None where elements go one by one, or stay in their threads."""
+    kind = op.source.type
+    assert isinstance(kind, TensorType)
+    source, result = tv_layout_of(kind), tv_layout_of(op.result.type)
+    assert source is not None and result is not None
+    size = memory_bytes(kind.element_type)
+    if 8 * size not in EXCHANGED_BITS or getattr(kind.element_type, "bitwidth", 64) != 8 * size or source.value_map(result) is not None:
+        return None
+    return plan_exchange(source, result, tuple(kind.get_shape()), size, solved.made.target.compute_capability >= (9, 0))
 
 
 # ---- costs ----------------------------------------------------------------------------------------------------------
@@ -293,7 +361,7 @@ def _own_costs(solved: Solved, variable: Variable[Any]) -> str:
 
 
 def _without(solved: Solved, variable: Variable[Any]) -> Solution | None:
-    again = solved.made.problem.solve(forbid=[(variable, solved.solution.choice[variable])])
+    again = solved.made.optimum([(variable, solved.solution.choice[variable])])
     return again if again.feasible else None
 
 

@@ -14,14 +14,14 @@ free from the same place on, so that a wait for both is over when the later of t
 before. Releases must also agree on *whether* they give a slot back: of tokens that control flow carries, the initial ones and those handed on
 must be events at the same places.
 
-The group is named by a number; it shares the mbarriers, and alloc-shared lays its slots one beside the other, so that one offset finds all of them.
+The kernel's attribute `join_channels = false` rules groups out, as the pass's option `when=never` does. A group is named by a number; it shares the mbarriers, and alloc-shared lays its slots one beside the other, so that one offset finds all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
@@ -31,6 +31,7 @@ from xdsl.traits import is_side_effect_free
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
 from .base import Pass, PassContext
+from .specialize_warps import stated
 
 Access = async_copy.PutOp | async_copy.GetOp | async_copy.ReleaseOp
 KINDS = (async_copy.PutOp, async_copy.GetOp, async_copy.ReleaseOp)
@@ -38,12 +39,15 @@ KINDS = (async_copy.PutOp, async_copy.GetOp, async_copy.ReleaseOp)
 
 @dataclass
 class JoinChannels(Pass):
-    """Let channels that are filled, taken and given back together share mbarriers."""
+    """Let channels that are filled, taken and given back together share mbarriers. `when`: wherever it is possible, or not at all."""
 
     name: ClassVar[str] = "join-channels"
+    when: Literal["auto", "never"] = "auto"
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+            if self.when == "never" or stated(kernel, "join_channels") is False:
+                continue
             channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp) and op.lockstep is None]
             taken = {op.lockstep.value.data for op in kernel.walk() if isinstance(op, async_copy.ChannelOp) and op.lockstep is not None}
             number = max(taken, default=-1) + 1

@@ -17,10 +17,11 @@ unless the statistics stay where they are).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
+from typing import Any
 
 from xdsl.dialects.builtin import IndexType, NoneAttr, TensorType
 from xdsl.ir import Operation, SSAValue
@@ -36,7 +37,9 @@ from . import dot_candidates, dot_rules, layout_costs
 from .access import argument_align, memory_bytes, vector_access
 from .divisibility import Divisibility
 from .dot_candidates import DotCandidate, Offer
-from .layout_rules import Dot, Memory, Pin, Relation, Statements, state, tile_of, trips, values_of
+from .dot_types import dot_kind
+from .exchanges import EXCHANGED_BITS, plan_exchange
+from .layout_rules import Dot, Memory, Pin, Relation, Statements, made_at, state, tile_of, trips, values_of
 from .layout_solver import FORBIDDEN, Problem, Solution, Table, Variable
 from .machine_costs import COPY_BYTES_PER_CLOCK
 from .matrix_access import buffer_access
@@ -74,6 +77,40 @@ class LayoutProblem:
     facts: Divisibility = field(default_factory=Divisibility)
     members: dict[SSAValue, list[SSAValue]] = field(default_factory=dict)
 
+    lazy: dict[Table, Callable[[int, int], int]] = field(default_factory=dict)
+    """What a table's entry lacks to be exact; asked once for each entry that an answer uses."""
+
+    def pair(
+        self,
+        a: Variable[Any],
+        b: Variable[Any],
+        costs: Sequence[Sequence[int]],
+        label: str,
+        about: Operation,
+        missing: Callable[[int, int], int],
+    ) -> None:
+        """Costs of two variables, lower bounds of some at first."""
+        table = self.problem.pair(a, b, costs, label, about)
+        if table is not None and a is not b:
+            self.lazy[table] = missing
+
+    def optimum(self, forbid: Iterable[tuple[Variable[Any], int]] = ()) -> Solution:
+        """The best answer, without some candidates. Where it relies on lower bounds, they are made exact, and it is sought again: since
+        all other entries are no larger than they should be, what stays best is the best."""
+        forbid = list(forbid)
+        while True:
+            solution = self.problem.solve(forbid)
+            if not solution.feasible:
+                return solution
+            changed = False
+            for table, missing in self.lazy.items():
+                i, j = (solution.choice[variable] for variable in table.variables)
+                if more := missing(i, j):
+                    table.costs[i, j] += more
+                    changed = True
+            if not changed:
+                return solution
+
     # -- questions
 
     def layout_of(self, value: SSAValue) -> Variable[TVLayout]:
@@ -106,7 +143,7 @@ def build(kernel: tile.KernelOp, target: Target) -> LayoutProblem:
 
 def solve(made: LayoutProblem) -> Solution:
     """The optimum. Raises TeselaError with an irreducible set of requirements where there is none."""
-    solution = made.problem.solve()
+    solution = made.optimum()
     if not solution.feasible:
         raise _contradiction(made)
     return solution
@@ -298,14 +335,17 @@ def _add_memories(made: LayoutProblem) -> None:
             return layout_costs.global_access(layout, inner, width, size, made.warps) * times  # noqa: B023
 
         costs = [[price(layout) for layout in cls.candidates]]
-        moved = _conversions(made, own, cls.candidates, value, times)
         if isinstance(op, tile.StoreOp):
-            moved = [list(row) for row in zip(*_conversions(made, cls.candidates, own, value, times))]
+            moves = Moves(made, cls.candidates, own, value, times)
+            moved = [list(row) for row in zip(*moves.costs())]
+        else:
+            moves = Moves(made, own, cls.candidates, value, times)
+            moved = moves.costs()
         for mine, row in zip(own, moved):
             alone = price(mine)
             costs.append([alone + cost if cost else FORBIDDEN for cost in row])  # what needs no conversion is the class's own
-        made.problem.pair(variable, cls, costs, "load" if isinstance(op, tile.LoadOp) else "store", op)
-
+        back = isinstance(op, tile.StoreOp)
+        made.pair(variable, cls, costs, "store" if back else "load", op, lambda i, j, moves=moves, back=back: _own(moves, back, i, j))
 
     for op, value in made.said.scattered:
         cls = made.layout_of(value)
@@ -314,6 +354,13 @@ def _add_memories(made: LayoutProblem) -> None:
         size, times = memory_bytes(_kind(value).element_type), trips(op)
         costs = [layout_costs.global_access(layout, inner, width, size, made.warps) * times for layout in cls.candidates]
         made.problem.cost(cls, costs, op.name.removeprefix("tile."), op)
+
+
+def _own(moves: Moves, back: bool, i: int, j: int) -> int:
+    """What is missing where a load or store holds its tile in a layout of its own, the one before `i`."""
+    if i == 0:
+        return 0
+    return moves.missing(j, i - 1) if back else moves.missing(i - 1, j)
 
 
 def _pinned(made: LayoutProblem, value: SSAValue) -> bool:
@@ -326,30 +373,67 @@ def _bits(value: SSAValue) -> int:
     return 64 if isinstance(kind, IndexType) else kind.bitwidth  # type: ignore[attr-defined]
 
 
-def _conversions(
-    made: LayoutProblem, sources: Sequence[TVLayout | None], targets: Sequence[TVLayout | None], value: SSAValue, times: int
-) -> list[list[int]]:
-    """The cost of a conversion from each of the sources to each of the targets, `times` times; None: there is no such layout."""
-    bits, warps = _bits(value), made.warps
-    room = layout_costs.scratch(shape_of(_kind(value)), bits, bool(made.buffers))
-    sizes = [0 if layout is None else layout.num_values for layout in targets]
-    rows = []
-    for source in sources:
-        if source is None:
-            rows.append([FORBIDDEN] * len(targets))
-            continue
-        count = source.num_values
-        row = []
-        for target, size in zip(targets, sizes):
-            if target is None:
-                row.append(FORBIDDEN)
-            elif source is target or source == target:
-                row.append(0)
-            else:
-                near = layout_costs.renaming(source, target, bits, warps) if source.thread == target.thread else None
-                row.append(((layout_costs.exchange(count + size, warps) + room) if near is None else near) * times)
-        rows.append(row)
-    return rows
+@dataclass(eq=False)
+class Moves:
+    """Conversions of a value from each of `sources` to each of `targets` (None: there is no such layout), `times` times. Through shared memory they are priced
+    by a lower bound first; what an answer uses is then planned, and priced as it is."""
+
+    made: LayoutProblem
+    sources: Sequence[TVLayout | None]
+    targets: Sequence[TVLayout | None]
+    value: SSAValue
+    times: int
+    by_elements: bool = False
+    known: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.bits, self.shape = _bits(self.value), tuple(shape_of(_kind(self.value)))
+        self.room = layout_costs.scratch(self.shape, self.bits, bool(self.made.buffers))
+        self.planned = self.bits in EXCHANGED_BITS and not self.by_elements
+
+    def costs(self) -> list[list[int]]:
+        """A row for each source."""
+        sizes = [0 if layout is None else layout.num_values for layout in self.targets]
+        rows = []
+        for source in self.sources:
+            if source is None:
+                rows.append([FORBIDDEN] * len(self.targets))
+                continue
+            count, row = source.num_values, []
+            for target, size in zip(self.targets, sizes):
+                if target is None:
+                    row.append(FORBIDDEN)
+                elif source is target or source == target:
+                    row.append(0)
+                elif (near := self._near(source, target)) is not None:
+                    row.append(near * self.times)
+                else:
+                    row.append(self._least(count + size) * self.times)
+            rows.append(row)
+        return rows
+
+    def _near(self, source: TVLayout, target: TVLayout) -> int | None:
+        """The cost where each thread keeps what it has."""
+        if self.by_elements or source.thread != target.thread:
+            return None
+        return layout_costs.renaming(source, target, self.bits, self.made.warps)
+
+    def _least(self, values: int) -> int:
+        """No more than what going through shared memory costs, exactly that where elements go one by one. `values`: of a thread, on both sides."""
+        if not self.planned:
+            return layout_costs.exchange(values, self.made.warps) + self.room
+        return layout_costs.least_exchange(values * self.bits // 32, self.made.warps) + self.room
+
+    def missing(self, i: int, j: int) -> int:
+        """What the lower bound lacks for a conversion; 0 if nothing, or if it has been asked for before."""
+        source, target = self.sources[i], self.targets[j]
+        if not self.planned or (i, j) in self.known or source is None or target is None or source == target:
+            return 0
+        if self._near(source, target) is not None:
+            return 0
+        plan = plan_exchange(source, target, self.shape, self.bits // 8, self.made.target.compute_capability >= (9, 0))
+        self.known[i, j] = (plan.cost(self.made.warps) + self.room - self._least(source.num_values + target.num_values)) * self.times
+        return self.known[i, j]
 
 
 def _add_channels(made: LayoutProblem) -> None:
@@ -449,17 +533,18 @@ def _price_relations(made: LayoutProblem) -> None:
         if relation.converts == "operand":
             assert relation.need is not None
             needed = [relation.need(layout) for layout in result.candidates]
-            costs = _conversions(made, source.candidates, needed, relation.source, times)
+            moves = Moves(made, source.candidates, needed, relation.source, min(times, made_at(relation.source)))
+            costs = moves.costs()
         else:
             assert relation.made is not None
             given = [relation.made(layout) for layout in source.candidates]
-            costs = _conversions(made, given, result.candidates, relation.result, times)
+            moves = Moves(made, given, result.candidates, relation.result, times, relation.converts == "nothing")
+            costs = moves.costs()
             if relation.converts == "nothing":  # what no layout expresses goes through shared memory
-                room = layout_costs.scratch(shape_of(_kind(relation.result)), _bits(relation.result), bool(made.buffers))
                 for row, layout, made_layout in zip(costs, source.candidates, given):
                     if made_layout is None:
-                        row[:] = [(layout_costs.exchange(layout.num_values + to.num_values, made.warps) + room) * times for to in result.candidates]
-        made.problem.pair(source, result, costs, "convert", relation.op)
+                        row[:] = [(layout_costs.exchange(layout.num_values + to.num_values, made.warps) + moves.room) * times for to in result.candidates]
+        made.pair(source, result, costs, "convert", relation.op, moves.missing)
 
 
 def _price_dots(made: LayoutProblem) -> None:
@@ -469,15 +554,18 @@ def _price_dots(made: LayoutProblem) -> None:
         acc = made.layout_of(dot.acc)
         stuck = isinstance(dot.acc.type, async_copy.PendingType)  # only what is awaited can be converted
         wanted = [way.choice.acc for way in variable.candidates]
-        there = _conversions(made, wanted, acc.candidates, dot.acc, times)
-        back = zip(*_conversions(made, acc.candidates, wanted, dot.acc, times))
-        costs = [[FORBIDDEN if stuck and x else x + y for x, y in zip(*rows)] for rows in zip(there, back)]
-        made.problem.pair(variable, acc, costs, "convert", dot)
+        there = Moves(made, wanted, acc.candidates, dot.acc, times)
+        back = Moves(made, acc.candidates, wanted, dot.acc, times)
+        costs = [[FORBIDDEN if stuck and x else x + y for x, y in zip(*rows)] for rows in zip(there.costs(), zip(*back.costs()))]
+        made.pair(
+            variable, acc, costs, "convert", dot, lambda i, j, there=there, back=back: there.missing(i, j) + back.missing(j, i)
+        )
         for index, value in ((0, dot.lhs), (1, dot.rhs)):
             if tile_of(value) is not None:
                 cls = made.layout_of(value)
                 wants = [(way.choice.lhs, way.choice.rhs)[index] for way in variable.candidates]
-                made.problem.pair(cls, variable, _conversions(made, cls.candidates, wants, value, times), "convert", dot)
+                moves = Moves(made, cls.candidates, wants, value, min(times, made_at(value)))
+                made.pair(cls, variable, moves.costs(), "convert", dot, moves.missing)
 
 
 def _price_buffers(made: LayoutProblem) -> None:
@@ -522,7 +610,8 @@ def _sums_padding(made: LayoutProblem, channel: SSAValue) -> bool:
     assert isinstance(owner, async_copy.ChannelOp)
     shape = channel.type.shape
     return any(
-        made.dots[dot].candidates[0].choice.extents[2] > shape[dims[-1] if index == 0 else dims[-2]] for dot, index, dims in _demands(made, owner)
+        (choice := made.dots[dot].candidates[0].choice).sums_padding and choice.extents[2] > shape[dims[-1] if index == 0 else dims[-2]]
+        for dot, index, dims in _demands(made, owner)
     )
 
 
@@ -538,7 +627,7 @@ def _put_cost(made: LayoutProblem, put: async_copy.PutOp, layout: SharedLayout, 
     if via == "cp.async":
         width = dot_rules.copy_bytes(put, layout, made.facts.divisor, argument_align(made.kernel, put.array))
     inner = dot_rules.contiguous_dim(put)
-    threads = dot_rules.copy_layout(layout, shape, 32 * made.warps, max(1, width // size))
+    threads = dot_rules.copy_layout(layout, shape, 32 * made.warps, max(1, width // size), inner)
     moved = layout_costs.global_access(threads, inner, width // size, size, made.warps)
     # Through registers, what is loaded is stored, too.
     return moved if via == "cp.async" else moved + threads.num_values * made.warps * (1 + layout_costs.SLOTS)
@@ -546,7 +635,7 @@ def _put_cost(made: LayoutProblem, put: async_copy.PutOp, layout: SharedLayout, 
 
 def _fit(made: LayoutProblem, variable: Variable[SharedLayout], dot: Dot, index: int, dims: tuple[int, ...], size: int) -> None:
     """Which ways of a dot can read which layouts."""
-    ways = made.dots[dot]
+    ways, kind = made.dots[dot], dot_kind(dot)
     shape = variable.about.res.type.shape
     costs = []
     for way in ways.candidates:
@@ -554,9 +643,12 @@ def _fit(made: LayoutProblem, variable: Variable[SharedLayout], dot: Dot, index:
         row = []
         for layout in variable.candidates:
             fits = layout.covers(reach)
-            if fits and way.choice.unit == "wgmma" and (index == 1 or way.choice.lhs is None):
+            by_descriptor = way.choice.unit == "wgmma" and (index == 1 or way.choice.lhs is None)
+            if fits and by_descriptor:
                 inner = layout.core_order(size)
                 fits = inner is not None and (index == 0 or way.any_start or inner[0] != dims[1])
+            if fits and kind.k_contiguous(by_descriptor):
+                fits = layout.contiguous(dims[-1] if index == 0 else dims[-2]) > 1
             row.append(0 if fits else FORBIDDEN)
         costs.append(row)
     made.problem.pair(ways, variable, costs, f"{ways.candidates[0].choice.unit} reads its {'left' if index == 0 else 'right'} operand", dot)
@@ -580,7 +672,7 @@ def _price_access(
         for registers in cls.candidates:
             try:
                 access = buffer_access(registers, seen, size, reads, stmatrix)
-                row.append(access.count * made.warps * (1 + layout_costs.SLOTS * access.wavefronts) * times)
+                row.append(access.slots * made.warps * times)
             except LayoutError:
                 row.append(FORBIDDEN)
         costs.append(row)

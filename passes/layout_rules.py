@@ -166,6 +166,18 @@ def trips(op: Operation) -> int:
     return min(total, MOST_TRIPS)
 
 
+def made_at(value: SSAValue) -> int:
+    """How often a value is made."""
+    owner = value.owner
+    if isinstance(owner, Operation):
+        return trips(owner)
+    loop = owner.parent_op()
+    if loop is None or isinstance(loop, tile.KernelOp):
+        return 1
+    inside = _trip_count(loop) if isinstance(loop, scf.ForOp) else UNKNOWN_TRIPS if isinstance(loop, scf.WhileOp) else 1
+    return min(trips(loop) * inside, MOST_TRIPS)
+
+
 MOST_TRIPS = 1 << 16
 """Nested loops count no more than that: what is inside weighs enough, and sums stay exact."""
 
@@ -248,6 +260,11 @@ def _dot(said: Statements, op: Dot) -> None:
 
 def _same(said: Statements, op: Operation) -> None:
     said.tie(op.operands[0], op.results[0])
+
+
+def _sum_parts(said: Statements, op: tile.SumPartsOp) -> None:
+    for part, total in zip(op.tiles, op.sums):
+        said.tie(part, total)
 
 
 def _reduce(said: Statements, op: tile.ReduceOp) -> None:
@@ -338,6 +355,7 @@ RULES: dict[type[Operation], Callable[[Statements, Operation], None]] = {
     async_copy.DotOp: _dot,
     async_copy.AwaitOp: _same,
     async_copy.ReadyOp: _same,
+    tile.SumPartsOp: _sum_parts,
     tile.ReduceOp: _reduce,
     tile.ExpandOp: _expand,
     tile.BroadcastOp: _broadcast,

@@ -32,3 +32,24 @@ BARRIER_CLOCKS = 45
 L2_SHARED_BYTES = 34 * 2**20
 """What blocks that run at the same time may share, in all, to find it in L2 mostly: of 50 to 60 MB, beside what streams through (measured with attention:
 groups of heads whose keys and values are about as large are best)."""
+
+MEGAHERTZ = 1980.0
+"""The clock that all of this is measured at."""
+
+L2_BYTES_PER_CLOCK = 52
+"""What each multiprocessor gets from L2 when all of them stream (estimate: 128×256 tiles read 38 at 778 TFLOP/s, and are not limited by it)."""
+
+STORE_BYTES_PER_CLOCK = 32
+"""What one multiprocessor writes (estimate)."""
+
+MEMORY_BYTES_PER_CLOCK = 2150
+"""What the device's memory moves for all: 4265 GB/s of a device copy."""
+
+BLOCK_START_CLOCKS = 1000
+"""From the end of one block to the first copy of the next one (estimate)."""
+
+ARRIVAL_CLOCKS = 2000
+"""A fence, an atomic operation in L2 and two barriers of the block (estimate from L2's latency)."""
+
+L2_SHARE_BYTES_PER_CLOCK = 39
+"""What L2 gives each multiprocessor when all load at once: 5120 bytes a clock in all (NVIDIA A100 Tensor Core GPU Architecture, "A100 L2 cache"), by 132."""

@@ -31,24 +31,30 @@ the lightest of the next. So that they still share loads, this is done for as ma
     head    0 1 2 | 0 1 2 | 0 1 …            4 blocks take  t = 0 1 2 3,  7 6 5 4,  8 9 10 11, …
     row     9 9 9 | 8 8 8 | 7 7 …
 
+**Clusters.** Where blocks form clusters of n along an axis (form_clusters.py), the points of a cluster are walked as one: the loop counts clusters, over a grid that is n
+times shorter along the axis, and each block adds its place in the cluster. Where the axis is no multiple of n, the last points are outside of the grid:
+there, too, everything is loaded and computed, since the others wait for it, and nothing is stored.
+
 **When.** With roles, by `specialize_warps.decide`; the kernel's attribute `persistent` overrides that: `false` never, `true` always. So does the
 option `when`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, Literal
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, ModuleOp, UnitAttr, i32
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.async_roles import RolesOp
 from .base import Pass, PassContext
 from .dot_rules import INDEPENDENT
+from .form_clusters import outward_effects
+from .grid_axes import GridAxes
 from .grid_work import RISING, heavier_axis, shared_extents
 from .machine_costs import L2_SHARED_BYTES
 from .specialize_warps import decide, stated
@@ -85,25 +91,37 @@ def _persist(kernel: tile.KernelOp, panel: int, fair: bool) -> None:
     end = body.last_op
     assert end is not None
     inside = [op for op in body.ops if op is not end and not isinstance(op, async_copy.ChannelOp)]
-    outer = _Builder(kernel)
-    axes = range(len(kernel.grid.data))
-    extents = [outer.add(tile.GridExtentOp.make(axis)) for axis in axes]
-    total = extents[0]
-    for extent in extents[1:]:
+    outer, inner = _Builder(kernel), _Builder(kernel)
+    extents = [outer.add(tile.GridExtentOp.make(axis)) for axis in range(len(kernel.grid.data))]
+    shape = tile.cluster_shape(kernel) or (1,) * len(extents)
+    walked = [extent if n == 1 else outer.divided(extent, n, up=True) for extent, n in zip(extents, shape)]
+    total = walked[0]
+    for extent in walked[1:]:
         total = outer.add(arith.MuliOp(total, extent))
-    first, count = outer.add(tile.BlockIndexOp.make()), outer.add(tile.BlockCountOp.make())
-    widths = [outer.to_i32(extent) for extent in extents]
+    first, step = outer.add(tile.BlockIndexOp.make()), outer.add(tile.BlockCountOp.make())
+    blocks, place = prod(shape), None
+    if blocks > 1:
+        place = outer.add(arith.RemSIOp(first, outer.constant(blocks, IndexType())))
+        first, step = (outer.divided(value, blocks) for value in (first, step))
+    widths = [outer.to_i32(extent) for extent in walked]
     block = Block(arg_types=[IndexType()])
     block.args[0].name_hint = "point"
-    inner = _Builder(kernel)
     if fair and (uneven := heavier_axis(kernel)) is not None:
         # All of it for each point anew: a few scalars more to compute, a dozen less to keep.
-        dealt = _dealt(inner, block.args[0], first, count, total)
+        dealt = _dealt(inner, block.args[0], first, step, total)
         coordinates = _from_the_heaviest(kernel, inner, dealt, widths, *uneven)
     elif len(extents) == 1:
         coordinates = [block.args[0]]
     else:
-        coordinates = _coordinates(outer, inner, inner.to_i32(block.args[0]), widths, _rows_of_a_panel(kernel, panel))
+        rows = _rows_of_a_panel(kernel, panel)
+        rows = None if rows is None else max(1, rows // shape[0])
+        coordinates = _coordinates(outer, inner, inner.to_i32(block.args[0]), widths, rows)
+    if place is not None:
+        axis = next(axis for axis, n in enumerate(shape) if n > 1)
+        start = inner.add(arith.MuliOp(coordinates[axis], inner.constant(blocks, IndexType())))
+        coordinates[axis] = inner.add(arith.AddiOp(start, place))
+        _store_inside(kernel, inner.add(arith.CmpiOp(coordinates[axis], extents[axis], "slt")))
+        inside = [op for op in body.ops if op is not end and not isinstance(op, async_copy.ChannelOp)]
     for argument, coordinate in zip(kernel.grid_args, coordinates):
         coordinate.name_hint = argument.name_hint
         argument.replace_all_uses_with(coordinate)
@@ -112,48 +130,35 @@ def _persist(kernel: tile.KernelOp, panel: int, fair: bool) -> None:
     yielded = scf.YieldOp()
     yielded.location = kernel.location
     block.add_ops([*inner.ops, *inside, yielded])
-    loop = scf.ForOp.create(operands=[first, total, count], regions=[Region(block)], attributes={INDEPENDENT: UnitAttr()})
+    loop = scf.ForOp.create(operands=[first, total, step], regions=[Region(block)], attributes={INDEPENDENT: UnitAttr()})
     loop.location = kernel.location
     body.insert_ops_before([*outer.ops, loop], end)
+
+
+def _store_inside(kernel: tile.KernelOp, condition: SSAValue) -> None:
+    """Lets the kernel's stores, and what else can be seen from outside, happen under the condition only."""
+    for op in outward_effects(kernel):
+        block = op.parent
+        assert block is not None
+        branch = scf.IfOp(condition, [], Region(Block([scf.YieldOp()])), Region())
+        branch.location = op.location
+        block.insert_op_before(branch, op)
+        op.detach()
+        inside = branch.true_region.block
+        assert inside.last_op is not None
+        inside.insert_op_before(op, inside.last_op)
 
 
 def _rows_of_a_panel(kernel: tile.KernelOp, wanted: int) -> int | None:
     """How many rows are walked together: as `wanted` where points along either of the first two axes share loads, one where only those
     along the second do, all (None) otherwise."""
-    axes_of = _Axes(kernel)
+    axes_of = GridAxes(kernel)
     loads = [op for op in kernel.walk() if isinstance(op, tile.LoadOp | async_copy.PutOp)]
-    used = [frozenset().union(*(axes_of(index) for index in op.indices)) for op in loads]
+    used = [axes_of.of(op.indices) for op in loads]
     shared_by_rows, shared_by_columns = any(0 not in axes for axes in used), any(1 not in axes for axes in used)
     if not shared_by_columns:
         return None
     return wanted if shared_by_rows else 1
-
-
-class _Axes:
-    """On which axes of the grid a scalar depends."""
-
-    def __init__(self, kernel: tile.KernelOp) -> None:
-        self.found: dict[SSAValue, frozenset[int]] = {argument: frozenset({axis}) for axis, argument in enumerate(kernel.grid_args)}
-
-    def __call__(self, value: SSAValue) -> frozenset[int]:
-        if value not in self.found:
-            self.found[value] = frozenset()  # where a loop comes back to a value, it adds nothing
-            self.found[value] = frozenset().union(*map(self, self._sources(value)))
-        return self.found[value]
-
-    def _sources(self, value: SSAValue) -> Sequence[SSAValue]:
-        op = value.block.parent_op() if isinstance(value, BlockArgument) else value.owner
-        if isinstance(op, scf.ForOp):
-            if isinstance(value, BlockArgument) and value.index == 0:
-                return op.lb, op.step  # how far it goes does not change where it has been
-            index = value.index - 1 if isinstance(value, BlockArgument) else value.index
-            end = op.body.block.last_op
-            assert end is not None
-            return op.iter_args[index], end.operands[index]
-        if isinstance(op, Operation) and not isinstance(op, tile.KernelOp):
-            inside = [operand for region in op.regions for inner in region.walk() for operand in inner.operands]
-            return [*op.operands, *inside]
-        return ()
 
 
 def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list[SSAValue], panel: int | SSAValue | None) -> list[SSAValue]:
@@ -215,9 +220,9 @@ def _from_the_heaviest(
 
 def _places_in_l2(kernel: tile.KernelOp, build: _Builder, axis: int, width: SSAValue) -> SSAValue:
     """How many places of the other axis, i32, to take together: L2 holds what their points share. At most `width`."""
-    axes_of = _Axes(kernel)
+    axes_of = GridAxes(kernel)
     loads = [op for op in kernel.walk() if isinstance(op, tile.LoadOp | async_copy.PutOp)]
-    shared = [op for op in loads if axis not in frozenset().union(*(axes_of(index) for index in op.indices))]
+    shared = [op for op in loads if axis not in axes_of.of(op.indices)]
     total: SSAValue | None = None
     for extents, nbytes in shared_extents(kernel, shared):
         size = build.constant(nbytes, IndexType())
@@ -246,6 +251,12 @@ class _Builder:
 
     def constant(self, value: int, kind: Attribute = i32) -> SSAValue:
         return self.add(arith.ConstantOp.create(result_types=[kind], properties={"value": IntegerAttr(value, kind)}))
+
+    def divided(self, value: SSAValue, by: int, up: bool = False) -> SSAValue:
+        """An index divided by a constant, rounded down or up."""
+        if up:
+            value = self.add(arith.AddiOp(value, self.constant(by - 1, IndexType())))
+        return self.add(arith.FloorDivSIOp(value, self.constant(by, IndexType())))
 
     def to_i32(self, value: SSAValue) -> SSAValue:
         return self.add(arith.IndexCastOp(value, i32))

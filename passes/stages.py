@@ -147,3 +147,21 @@ def _loss(loop: Loop) -> float:
     """Clocks lost for each byte saved by one stage less."""
     saved = loop.bytes(loop.stages) - loop.bytes(loop.stages - 1)
     return (_stall(loop, loop.stages - 1) - _stall(loop, loop.stages)) / max(1, saved)
+
+
+def bytes_per_clock(puts: Sequence[async_copy.PutOp]) -> float:
+    """Bytes that puts load for each clock of the dots in the loops round them, at least as long as the copies take: about, where trips are
+    not known. What is loaded outside of loops counts by the point of the grid."""
+    loaded = 0.0
+    clocks = 1.0
+    for put in puts:
+        runs, op = 1, put.parent_op()
+        while op is not None and not isinstance(op, tile.KernelOp):
+            runs *= _trips(op)
+            op = op.parent_op()
+        channel = put.channel.owner
+        assert isinstance(channel, async_copy.ChannelOp)
+        loaded += runs * ring_bytes(channel, 1)
+        if op is not None:
+            clocks = max(clocks, _clocks(op.body.block))
+    return loaded / clocks

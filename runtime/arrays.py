@@ -31,8 +31,11 @@ ELEMENT_TYPES: dict[str, np.dtype[Any]] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
+    "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
     "i1": np.dtype(np.bool_),
     "i8": np.dtype(np.int8),
+    "ui8": np.dtype(np.uint8),
     "i16": np.dtype(np.int16),
     "i32": np.dtype(np.int32),
     "i64": np.dtype(np.int64),
@@ -119,6 +122,8 @@ def view(value: Any, name: str = "the argument") -> ArrayView:
         return _view_torch(value, torch, name)
     if isinstance(value, DeviceArray):
         return value.view
+    if isinstance(value, np.ma.MaskedArray):
+        raise TeselaError.at(None, f"{name} is a masked array, and a kernel knows no masks", "pass its data, or x.filled(value)")
     if isinstance(value, np.ndarray):
         return _view_numpy(value)
     interface = getattr(value, "__cuda_array_interface__", None)
@@ -170,6 +175,9 @@ def torch_dtypes() -> dict[Any, tuple[str, int]]:
         "bfloat16": "bf16",
         "float32": "f32",
         "float64": "f64",
+        "float8_e4m3fn": "f8E4M3FN",
+        "float8_e5m2": "f8E5M2",
+        "uint8": "ui8",
         "bool": "i1",
         "int8": "i8",
         "int16": "i16",
@@ -261,6 +269,9 @@ _DL_TYPES = {  # (DLDataTypeCode, bits)
     (2, 64): "f64",
     (6, 8): "i1",
     (0, 8): "i8",
+    (1, 8): "ui8",
+    (10, 8): "f8E4M3FN",
+    (12, 8): "f8E5M2",
     (0, 16): "i16",
     (0, 32): "i32",
     (0, 64): "i64",

@@ -1,9 +1,12 @@
 """Choosing among programs that compute the same, by trying them: what `@tesela.autotune` does with the arrays of a call.
 
-Candidates are compiled side by side; those that the compiler refuses drop out, with its reason, and those that are the code of an earlier
-one. On a GPU each is launched alone, twice; those within SLACK of the fastest take turns by the method of `measure.py`. In
-the simulator, which has no time, the cost is the number of instructions that threads executed. The first of equals wins, so that in the
-simulator the choice is the same each time.
+The cost model (`variants.py`) says first how long each candidate should take: from its lowered IR, before anything is assembled. On a GPU those
+that should take more than PRUNE times as long as the best drop out, but for the KEPT best, and the others are compiled side by side, the most
+promising first. Those that the compiler refuses drop out, with its reason, and those that are the code of an earlier one. Each is launched alone, twice;
+those within SLACK of the fastest take turns by the method of `measure.py`, short ones in CUDA graphs. In the simulator, which has no time, the cost is
+the number of instructions that threads executed. The first of equals wins, so that in the simulator the choice is the same each time.
+
+Without tuning, `guess` takes the one that the cost model finds fastest.
 
 Tuning writes to the arrays that the kernel writes; they get back what they held.
 """
@@ -15,7 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..dialects.diagnostics import TeselaError
@@ -25,15 +28,20 @@ from . import driver
 from .arrays import HOST, ArrayView, host_array
 from .kernel import DEFAULT_TARGET, Arrival, Kernel, placed
 from .launch import SIMULATOR, Call, Staging, is_host, map_arrays, simulate
-from .measure import GPU, Case, System, Timer, measure
+from .measure import GPU, SMALL_MILLISECONDS, Case, System, Timer, measure
 from .parallel import attempt_all
 from .progress import Progress
+from .variants import TOLERANCE, Choice
 
 SLACK = 1.5
 """How much slower than the fastest a candidate may be at first sight and still be measured with care."""
 ROUNDS = 5
+PRUNE = 2.5
+"""How much slower than the best a candidate may be by the cost model and still be tried: the model counts, and does not know all that a machine does."""
+KEPT = 4
+"""How many are tried whatever the cost model says."""
 SWITCH_VARIABLE = "TESELA_AUTOTUNE"
-"""'0': no tuning, the first candidate that compiles is taken."""
+"""'0': no tuning, the candidate that the cost model finds fastest is taken."""
 
 NOT_TRIED = "not tried: the time was up"
 
@@ -51,12 +59,13 @@ class Candidate:
 @dataclass(frozen=True)
 class Trial:
     """What became of a candidate. `cost` in the tuning's unit, None where it was not run; `spread`: of the samples, relative; `note`: why
-    it was not run, or not measured with care."""
+    it was not run, or not measured with care; `expected`: microseconds by the cost model, None where it cannot tell."""
 
     label: str
     cost: float | None = None
     spread: float = 0.0
     note: str = ""
+    expected: float | None = None
 
 
 @dataclass(frozen=True)
@@ -84,13 +93,15 @@ class Tuning:
         width = max(len(trial.label) for trial in self.trials)
         lines = [f"{self.kernel} on {self.device}, {self.shapes} ({len(self.trials)} candidates in {self.seconds:.1f} s)\n"]
         best = self.trials[self.best].cost
+        told = any(trial.expected is not None for trial in self.trials)
         for number, trial in ranked:
             cost = relative = ""
             if trial.cost is not None:
                 cost = _figure(trial.cost, self.unit)
                 relative = f"{trial.cost / best:.2f}×" if best else ""
             mark = "*" if number == self.best else " "
-            lines.append(f"{mark} {trial.label:{width}} {cost:>20} {relative:>7}  {trial.note}".rstrip() + "\n")
+            expected = "" if not told else " " * 22 if trial.expected is None else f"  expected {trial.expected:8.2f} µs"
+            lines.append(f"{mark} {trial.label:{width}} {cost:>20} {relative:>7}{expected}  {trial.note}".rstrip() + "\n")
         return "".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -159,14 +170,61 @@ def _tuned(
     labels = [candidate.label for candidate in candidates]
     run = _in_simulator if arrived.place == SIMULATOR else _on_gpu
     with _restored(first, arrived):
-        trials = run(labels, kernels, arrived, deadline, progress, timer)
+        expected = _expected(kernels, arrived, progress)
+        if arrived.place != SIMULATOR:
+            _prune(kernels, expected)
+        order = sorted(range(len(labels)), key=lambda number: (expected[number] is None, expected[number] or 0.0))
+        ordered = [kernels[number] for number in order]
+        tried = run([labels[number] for number in order], ordered, arrived, deadline, progress, timer)
+    trials = [replace(tried[order.index(number)], expected=us) for number, us in enumerate(expected)]
     costs = [(trial.cost, number) for number, trial in enumerate(trials) if trial.cost is not None]
     if not costs:
-        raise _error(kernels)
+        raise _error([ordered[order.index(number)] for number in range(len(labels))])
     unit = "instructions" if arrived.place == SIMULATOR else "ms"
     tuning = Tuning(first.name, where, shapes, unit, tuple(trials), min(costs)[1], time.monotonic() - start)
     log.info("tuned %s in %.1f s", tuning.title, tuning.seconds)
     return tuning
+
+
+def guess(candidates: Sequence[Candidate], args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """The number of the candidate that the cost model finds fastest for these arrays; the first among equals, and where it cannot tell.
+
+    Raises what the first candidate raises if all are refused.
+    """
+    kernels = attempt_all([candidate.make for candidate in candidates])
+    expected = [None if isinstance(kernel, TeselaError) else _microseconds(kernel, args, kwargs) for kernel in kernels]
+    known = [us for us in expected if us is not None]
+    if not known:
+        return next((number for number, kernel in enumerate(kernels) if isinstance(kernel, Kernel)), 0)
+    return next(number for number, us in enumerate(expected) if us is not None and us <= TOLERANCE * min(known))
+
+
+def _microseconds(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:
+    """What a call should take by the cost model; None where it cannot tell, or the program is refused."""
+    found = next((row.expected for row in kernel.expected(*args, **kwargs) if row.choice == Choice()), None)
+    return None if found is None else found.microseconds
+
+
+def _expected(kernels: Sequence[Kernel | TeselaError], arrived: Arrival, progress: Progress) -> list[float | None]:
+    """The same for each kernel of a call."""
+    progress.stage("estimated", len(kernels))
+    found: list[float | None] = []
+    for kernel in kernels:
+        found.append(None if isinstance(kernel, TeselaError) else _microseconds(kernel, arrived.values, {}))
+        progress.step()
+    return found
+
+
+class Dropped(TeselaError):
+    """What becomes of a candidate that is not tried: the message is why."""
+
+
+def _prune(kernels: list[Kernel | TeselaError], expected: Sequence[float | None]) -> None:
+    """Put an error in the place of kernels that the cost model finds too slow to try."""
+    known = sorted((us, number) for number, us in enumerate(expected) if us is not None)
+    for us, number in known[KEPT:]:
+        if us > PRUNE * known[0][0]:
+            kernels[number] = Dropped(f"expected to take {us / known[0][0]:.1f} times as long as the best")
 
 
 def device_name(place: int) -> str:
@@ -175,7 +233,7 @@ def device_name(place: int) -> str:
 
 
 def _error(outcomes: Sequence[object]) -> TeselaError:
-    return next(outcome for outcome in outcomes if isinstance(outcome, TeselaError))
+    return next(outcome for outcome in outcomes if isinstance(outcome, TeselaError) and not isinstance(outcome, Dropped))
 
 
 def _refused(label: str, error: TeselaError) -> Trial:
@@ -253,10 +311,6 @@ def _on_gpu(
                 staging.close()
 
 
-class OutOfTime(TeselaError):
-    """What becomes of a candidate whose turn did not come."""
-
-
 def _loaded(
     kernels: list[Kernel | TeselaError],
     arrived: Arrival,
@@ -276,7 +330,7 @@ def _loaded(
             if isinstance(kernel, TeselaError):
                 return None
             if number != first and time.monotonic() >= deadline:
-                raise OutOfTime("the time was up")
+                raise Dropped("the time was up")
             target = kernel.target or get_target(gpu.target)
             with driver.activated(gpu):
                 call = kernel.prepare(gpu.ordinal, arrived.views, addresses, arrived.overlaps, target)
@@ -306,8 +360,8 @@ def _timed(
     progress.stage("tried", len(labels))
     for number, (label, loaded, kernel) in enumerate(zip(labels, calls, kernels)):
         progress.step()
-        if isinstance(kernel, OutOfTime):
-            trials.append(Trial(label, note=NOT_TRIED))
+        if isinstance(kernel, Dropped):
+            trials.append(Trial(label, note=f"not tried: {kernel.diagnostics[0].message}"))
         elif isinstance(kernel, TeselaError):
             trials.append(_refused(label, kernel))
         elif loaded is None:
@@ -330,7 +384,9 @@ def _timed(
         limit = SLACK * fastest
         close = [number for number in systems if (trials[number].cost or 0.0) <= limit]
         progress.stage("measured", ROUNDS * len(close))
-        row = measure(Case("tuning", [systems[number] for number in close]), timer, ROUNDS, deadline=deadline, turned=progress.step)
+        # Short launches go through graphs: otherwise the host would be timed, which takes the same for all.
+        case = Case("tuning", [systems[number] for number in close], graph=fastest < SMALL_MILLISECONDS)
+        row = measure(case, timer, ROUNDS, deadline=deadline, turned=progress.step)
         for number in close:
             label = labels[number]
             if (measured := row.systems.get(label)) is not None:

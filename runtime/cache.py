@@ -1,15 +1,16 @@
 """The disk cache: what was compiled before, found again by what it was compiled from.
 
-Four kinds of entries, each by a key that is a digest of all that it depends on:
+Five kinds of entries, each by a key that is a digest of all that it depends on:
 
 | kind | key: a digest of | holds |
 |---|---|---|
 | `program` | the sources that a kernel is made from (compile.py; for Python frontend/fingerprint.py) | contract, digest of its tile IR |
 | `variant` | that IR, the facts, the target, pinned choices | launch plan, PTX, what the compiler said |
+| `work` | the same | the counts that programs for the same result are chosen by (dialects/work.py) |
 | `code` | the PTX, the architecture, the assembler | cubin, what the assembler said |
 | `tuning` | a kernel, its space, the device, the class of shapes | what was measured |
 
-`program` and `variant` keys include `compiler_fingerprint()`, a digest of the compiler's own sources and of the versions it runs on, so that
+`program`, `work` and `variant` keys include `compiler_fingerprint()`, a digest of the compiler's own sources and of the versions it runs on, so that
 no entry outlives the compiler that made it. A warm start reads a program, a variant and a code entry, and imports neither xDSL nor a solver.
 
 **An entry is one file**, `FOLDER/KIND/ab/abcdef…`: a line with the SHA-256 of the rest, a line of JSON, then binary parts whose lengths the JSON
@@ -19,7 +20,7 @@ which is then as good as none. A file that cannot be written (a full disk, a rea
 
 **Who compiles?** `fetch` takes a lock file before it makes what is missing, so that of many threads and processes one does and the others
 find it. The lock is the operating system's (`flock`): it ends with the process that holds it. There are 256 lock files of each kind, by the
-key's first byte; whoever waits too long compiles for itself. Locks are taken in one order, tuning, program, variant, code, and those of one
+key's first byte; whoever waits too long compiles for itself. Locks are taken in one order, tuning, program, work, variant, code, and those of one
 kind never inside each other.
 
 **How much?** Above the limit the entries that were used longest ago go. A read sets its file's modification time, which is what "used" means.
@@ -55,7 +56,7 @@ SWITCH_VARIABLE = "TESELA_CACHE"
 """'0' turns the cache off."""
 LIMIT_VARIABLE = "TESELA_CACHE_MB"
 
-KINDS = ("program", "variant", "code", "tuning")
+KINDS = ("program", "work", "variant", "code", "tuning")
 DEFAULT_LIMIT = 1024 * 2**20
 KEPT_SHARE = 0.8
 """How much of the limit is left when entries are evicted."""

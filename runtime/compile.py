@@ -6,26 +6,31 @@ made before, in this process or another, comes from the disk cache (`cache.py`):
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import LaunchPlan
 from ..dialects.target import Target, get_target
+from ..dialects.work import Work
 from .cache import Entry, compiler_fingerprint, digest, get_cache
 from .contract import Contract
 from .entries import contract_from_json, contract_to_json, read_variant, variant_entry
 from .kernel import Kernel
 from .launch import DUMP_VARIABLE, Variant, write_dump
-from .specialize import PINS, Facts, contract_of, kernels_of, specialize
+from .space import PINS
+from .specialize import Facts, contract_of, kernels_of, specialize
+from .variants import Programs
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -37,6 +42,18 @@ class ModuleSource(Protocol):
 
     def opened(self, **values: Any) -> Source:
         """The program; all values have defaults, or are given."""
+        ...
+
+
+@runtime_checkable
+class OpenSource(Protocol):
+    """A function whose author left compile-time values open."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def programs(self, values: Mapping[str, Any], pins: Mapping[str, int]) -> Sequence[tuple[str, ModuleSource, Mapping[str, int]]]:
+        """(label, program, pins) of all that `values` and `pins` leave, in order of preference."""
         ...
 
 
@@ -71,25 +88,41 @@ class Source:
 
 @dataclass(frozen=True)
 class Program:
-    """What is known of a kernel without its module. `ir`: `Source.digest`, or '' where there is no cache; `is_made`: from the module
-    itself, and not from the cache."""
+    """What is known of a kernel without its module. `ir`: `Source.digest`, or '' where there is no cache; `can_split`: whether it has a loop that several
+    blocks can share (passes/split_reduction.py), and does not state how many; `is_made`: from the module itself, and not from the cache."""
 
     contract: Contract
     ir: str
+    can_split: bool
     is_made: bool = False
 
 
 class ModuleCompiler:
-    """Makes the variants of one kernel of a program, and prints its levels."""
+    """Makes the variants of one kernel of a program, and prints its levels. `numbers` tells the dumps of a kernel's programs apart."""
 
     def __init__(
-        self, source: Source, program: Program, strict: bool = False, pins: Mapping[str, int] | None = None, cached: bool = True
+        self,
+        source: Source,
+        program: Program,
+        strict: bool = False,
+        pins: Mapping[str, int] | None = None,
+        cached: bool = True,
+        numbers: Iterator[int] | None = None,
     ):
         self.source, self.program, self.strict, self.pins = source, program, strict, dict(pins or {})
         self.cached = cached
         self.name = program.contract.name
         self._checked = program.is_made
-        self._dumped = 0
+        self._numbers = numbers or itertools.count()
+
+    @property
+    def can_split(self) -> bool:
+        """Whether a number of parts can be chosen."""
+        return self.program.can_split and "split" not in self.pins
+
+    def split(self, parts: int) -> ModuleCompiler:
+        """The same program, in so many parts."""
+        return ModuleCompiler(self.source, self.program, self.strict, self.pins | {"split": parts}, self.cached, self._numbers)
 
     @property
     def module(self) -> ModuleOp:
@@ -107,9 +140,7 @@ class ModuleCompiler:
         dump = os.environ.get(DUMP_VARIABLE)
         if store is None or dump:
             return self._compile(facts, target, dump)
-        ir = self.program.ir or self.source.digest()
-        key = digest("variant", compiler_fingerprint(), ir, self.name, repr(facts), target.name, repr(sorted(self.pins.items())))
-        title = f"{self.name} for {target.name}: {facts}" + "".join(f", {name} = {value}" for name, value in self.pins.items())
+        key, title = self._key("variant", facts, target)
 
         def decode(entry: Entry) -> Variant:
             plan, ptx, messages = read_variant(entry)
@@ -125,6 +156,28 @@ class ModuleCompiler:
             log.debug("%s for %s comes from the cache: %s", self.name, target.name, facts)
         return variant
 
+    def _key(self, kind: str, facts: Facts, target: Target) -> tuple[str, str]:
+        """(key, title) of an entry of the cache."""
+        ir = self.program.ir or self.source.digest()
+        key = digest(kind, compiler_fingerprint(), ir, self.name, repr(facts), target.name, repr(sorted(self.pins.items())))
+        return key, f"{self.name} for {target.name}: {facts}" + "".join(f", {name} = {value}" for name, value in self.pins.items())
+
+    def work(self, facts: Facts, target: Target) -> Work:
+        """What a block of the program does, in counts. Raises TeselaError for a program that cannot be compiled."""
+        store = get_cache() if self.cached else None
+        if store is None:
+            return self._count(facts, target)
+        key, title = self._key("work", facts, target)
+        return store.fetch(
+            "work", key, lambda entry: Work.from_json(entry.info), lambda: self._count(facts, target), lambda work: Entry(title, work.to_json(), {})
+        )
+
+    def _count(self, facts: Facts, target: Target) -> Work:
+        from ..lowering.count_work import count_work
+
+        with _compiling:
+            return count_work(specialize(self.module, self.name, facts, self.pins), target)
+
     def _compile(self, facts: Facts, target: Target, dump: str | None) -> Variant:
         from ..lowering.pipeline import compile_kernel
 
@@ -132,14 +185,13 @@ class ModuleCompiler:
             done = compile_kernel(specialize(self.module, self.name, facts, self.pins), self.name, target)
             log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
             stem = self._dump(Path(dump), facts, target, done.ptx, done.plan) if dump else None
-        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, stem)
+        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, dump=stem)
 
     def _dump(self, folder: Path, facts: Facts, target: Target, ptx: str, plan: LaunchPlan) -> Path:
         """Write all levels; gives what the files' names begin with."""
         from ..lowering.pipeline import STAGES
 
-        stem = f"{self.name}.{target.name}.{self._dumped}"
-        self._dumped += 1
+        stem = f"{self.name}.{target.name}.{next(self._numbers)}"
         texts = {f"{number}-{level}.mlir": self.ir(level, facts, target) for number, level in enumerate(STAGES)}
         texts |= {"ptx": ptx, "plan.json": json.dumps(plan.to_json(), indent=2) + "\n", "facts.txt": f"{facts}\n"}
         write_dump(folder / stem, {ending: text.encode() for ending, text in texts.items()})
@@ -178,14 +230,49 @@ def compile(
     `source`: the path of an .mlir file, the text of a module (a string that holds 'tile.kernel'), a module, or a kernel
     function of the Python frontend. `target`: 'sm_90a', 'sm_80' …; None leaves it to the GPU of each launch. `kernel` names one of a
     module's kernels, `filename` what errors in a text call it. `strict`: what the assembler warns of, serialised tensor core
-    instructions or spilled registers, is an error. `pins`: choices that the compiler is not to make, {'warps': 8, 'stages': 3}. `cached`:
+    instructions or spilled registers, is an error. `pins`: choices that the compiler is not to make, {'warps': 8, 'stages': 3, 'cluster': 2}. `cached`:
     False leaves the disk cache alone, for programs that are compiled once only. `values`: compile-time parameters of a kernel function. Raises TeselaError with all errors of the program.
     """
-    chosen = get_target(target) if isinstance(target, str) else target
     check_pins(pins or {})
+    if isinstance(source, OpenSource) and source.is_open:
+        return compile_programs(source.programs(values, pins or {}), True, target, strict, cached)
     opened = open_source(source, filename, **values)
-    program = read_program(opened, kernel) if cached else _make_program(opened, kernel, False)
-    return Kernel(program.contract, ModuleCompiler(opened, program, strict, pins, cached), chosen)
+    return _kernel([("", lambda: opened, pins or {})], False, target, kernel, strict, cached)
+
+
+def compile_programs(
+    programs: Sequence[tuple[str, ModuleSource, Mapping[str, int]]],
+    is_open: bool,
+    target: str | Target | None = None,
+    strict: bool = False,
+    cached: bool = True,
+) -> Kernel:
+    """A callable kernel that takes, for each call, the program that is fastest for its extents (variants.py): (label, program, pins), in order of
+    preference. They have one contract but for the grid. `is_open`: whether there is a choice; otherwise there is one program."""
+    for _, _, pins in programs:
+        check_pins(pins)
+    return _kernel([(label, partial(open_source, source), pins) for label, source, pins in programs], is_open, target, None, strict, cached)
+
+
+def _kernel(
+    programs: Sequence[tuple[str, Callable[[], Source], Mapping[str, int]]],
+    is_open: bool,
+    target: str | Target | None,
+    kernel: str | None,
+    strict: bool,
+    cached: bool,
+) -> Kernel:
+    chosen = get_target(target) if isinstance(target, str) else target
+    numbers = itertools.count()
+
+    def compiler(open_: Callable[[], Source], pins: Mapping[str, int]) -> ModuleCompiler:
+        opened = open_()
+        program = read_program(opened, kernel) if cached else _make_program(opened, kernel, False)
+        return ModuleCompiler(opened, program, strict, pins, cached, numbers)
+
+    first = compiler(*programs[0][1:])
+    makers = [(programs[0][0], lambda: first), *[(label, partial(compiler, open_, pins)) for label, open_, pins in programs[1:]]]
+    return Kernel(first.program.contract, Programs(first.name, makers, is_open), chosen)
 
 
 def check_pins(pins: Mapping[str, int]) -> None:
@@ -206,22 +293,25 @@ def read_program(source: Source, kernel: str | None) -> Program:
     key = digest("program", compiler_fingerprint(), fingerprint, kernel or "")
 
     def decode(entry: Entry) -> Program:
-        return Program(contract_from_json(entry.info["contract"]), entry.info["ir"])
+        return Program(contract_from_json(entry.info["contract"]), entry.info["ir"], bool(entry.info["can_split"]))
 
     def encode(made: Program) -> Entry | None:
         if source.fingerprint() != fingerprint:  # it changed while it was read
             return None
-        return Entry(made.contract.signature, {"contract": contract_to_json(made.contract), "ir": made.ir}, {})
+        return Entry(made.contract.signature, {"contract": contract_to_json(made.contract), "ir": made.ir, "can_split": made.can_split}, {})
 
     return store.fetch("program", key, decode, lambda: _make_program(source, kernel, True), encode)
 
 
 def _make_program(source: Source, kernel: str | None, with_digest: bool) -> Program:
     from ..lowering.pipeline import select_kernel
+    from ..passes.split_reduction import find_loop
 
     with _compiling:
         name = select_kernel(source.module, kernel)
-        return Program(contract_of(kernels_of(source.module)[name]), source.digest() if with_digest else "", True)
+        op = kernels_of(source.module)[name]
+        can_split = "split" not in op.attributes and find_loop(op).loop is not None
+        return Program(contract_of(op), source.digest() if with_digest else "", can_split, True)
 
 
 def open_source(source: Any, filename: str | None = None, **values: Any) -> Source:

@@ -32,14 +32,15 @@ def find_nvdisasm() -> str | None:
 
 
 def disassemble(cubin: bytes) -> str:
-    """The text of a cubin's code sections. Raises TeselaError without nvdisasm, and for what is no cubin."""
+    """The text of a cubin's code sections, with the source lines that instructions came of. Raises TeselaError without nvdisasm, and for what
+    is no cubin."""
     path = find_nvdisasm()
     if path is None:
         raise TeselaError.at(None, "no nvdisasm was found", f"pip install nvidia-cuda-nvdisasm, or name one in {NVDISASM_VARIABLE}")
     with tempfile.TemporaryDirectory(prefix="tesela-") as folder:
         file = Path(folder, "kernel.cubin")
         file.write_bytes(cubin)
-        done = subprocess.run([path, "-c", str(file)], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run([path, "-g", "-c", str(file)], capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         raise TeselaError.at(None, f"nvdisasm ended with status {done.returncode}: {done.stderr.strip()}")
     return done.stdout

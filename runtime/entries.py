@@ -36,11 +36,11 @@ def contract_from_json(data: dict[str, Any]) -> Contract:
 
 
 def facts_to_json(facts: Facts) -> dict[str, Any]:
-    return {"aligned": dict(facts.aligned), "noalias": list(facts.noalias), "divisors": dict(facts.divisors)}
+    return {"aligned": dict(facts.aligned), "noalias": list(facts.noalias), "divisors": dict(facts.divisors), "alone": facts.alone}
 
 
 def facts_from_json(data: dict[str, Any]) -> Facts:
-    return Facts(tuple(data["aligned"].items()), tuple(data["noalias"]), tuple(data["divisors"].items()))
+    return Facts(tuple(data["aligned"].items()), tuple(data["noalias"]), tuple(data["divisors"].items()), data["alone"])
 
 
 def diagnostic_to_json(diagnostic: Diagnostic) -> dict[str, Any]:

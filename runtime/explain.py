@@ -49,7 +49,7 @@ def explain(module: ModuleOp, variant: Variant, planned: ModuleOp) -> str:
     plan = variant.plan
     lines = [f"{plan.name} for {plan.target}: {plan.threads // 32} warps, {plan.shared_bytes} bytes of shared memory"]
     lines += [f"assumes: {variant.facts}", *[f"note: {note}" for note in plan.notes]]
-    lines += ["", *_choices(planned, plan.target), *_shared_memory(module, plan.target), *_loops(module)]
+    lines += ["", *_choices(planned, plan.target), *_clusters(planned, plan.target), *_shared_memory(module, plan.target), *_loops(module)]
     code = instructions(variant.program())
     shown: set[Location] = set()
     for op in module.walk():
@@ -78,6 +78,16 @@ def _loops(module: ModuleOp) -> list[str]:
     return ["", "Loops", *text] if text else []
 
 
+def _clusters(planned: ModuleOp, target: str) -> list[str]:
+    """Which blocks load together, or why none do, of a program that has its layouts."""
+    from ..dialects import tile
+    from ..dialects.target import get_target
+    from ..passes.form_clusters import describe
+
+    kernels = [op for op in planned.walk() if isinstance(op, tile.KernelOp)]
+    return [line for op in kernels if (line := describe(op, get_target(target))) is not None]
+
+
 def _choices(planned: ModuleOp, target: str) -> list[str]:
     """What infer-layouts chose."""
     from ..dialects.target import get_target
@@ -98,11 +108,15 @@ def _choices(planned: ModuleOp, target: str) -> list[str]:
 
 
 def _shared_memory(module: ModuleOp, target: str) -> list[str]:
-    """A table of the channels' buffers."""
+    """A table of the channels' buffers, and how those are written that TMA stores from."""
+    from ..dialects import tile
     from ..dialects.target import get_target
     from ..passes.alloc_shared import shared_table
+    from ..passes.explain_layouts import staged_accesses
 
     rows = shared_table(module, get_target(target))
+    for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        rows += [str(access) for access, _ in staged_accesses(kernel, get_target(target))]
     return ["", "Shared memory", *(f"  {row}" for row in rows)] if rows else []
 
 

@@ -8,7 +8,8 @@
 
 The folder holds `manifest.json` (the contract; of each variant its facts, launch plan and the SHA-256 of its files) beside PTX and cubins, all
 plain, for launchers in other languages too. A call takes the exported variant that assumes most of what holds for its arrays. One that
-assumes nothing is always among them, so that every call finds one.
+assumes nothing is always among them, so that every call finds one. Where programs were exported among which calls choose by size (variants.py),
+the counts that they choose by are there as well.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..dialects.diagnostics import TeselaError
 from ..dialects.launch_plan import LaunchPlan
 from ..dialects.target import Target
+from ..dialects.work import Work, estimate
 from .assemble import Assembled, Assembler, Resources, find_ptxas
 from .contract import Contract
 from .entries import contract_from_json, contract_to_json, facts_from_json, facts_to_json
 from .kernel import Kernel
 from .launch import Variant
 from .specialize import Facts
+from .variants import Choice, Row, best
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -41,8 +44,14 @@ EXPORTED = Assembler("wheel", "exported")
 log = logging.getLogger("tesela")
 
 
-def export(contract: Contract, variants: Sequence[Variant], folder: str | os.PathLike[str], archs: Sequence[str] = ()) -> None:
-    """Write a folder. Each variant's cubin is for its target, and for those of `archs` that run it; without a ptxas there is PTX only.
+def export(
+    contract: Contract,
+    variants: Sequence[Variant],
+    folder: str | os.PathLike[str],
+    archs: Sequence[str] = (),
+    works: Mapping[int, Work] | None = None,
+) -> None:
+    """Write a folder. `works`: by the id of a variant the counts that calls choose by, where there is a choice. Each variant's cubin is for its target, and for those of `archs` that run it; without a ptxas there is PTX only.
 
     Raises TeselaError where the folder cannot be written, or holds something else.
     """
@@ -72,6 +81,7 @@ def export(contract: Contract, variants: Sequence[Variant], folder: str | os.Pat
                 "ptx": {"file": ptx, "sha256": _sha256(files[ptx])},
                 "cubins": cubins,
             }
+            | _choice(variant, works.get(id(variant)) if works else None)
         )
     manifest = {"format": FORMAT, "contract": contract_to_json(contract), "variants": entries}
     files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()  # last, so that a folder with one is whole
@@ -85,6 +95,13 @@ def export(contract: Contract, variants: Sequence[Variant], folder: str | os.Pat
         raise TeselaError.at(None, f"cannot write to '{path}': {error.strerror}") from None
 
 
+def _choice(variant: Variant, work: Work | None) -> dict[str, Any]:
+    """What an entry says of a variant among which calls choose."""
+    if work is None:
+        return {}
+    return {"choice": {**dataclasses.asdict(variant.choice), "label": variant.label, "work": work.to_json()}}
+
+
 def load(folder: str | os.PathLike[str]) -> Kernel:
     """The kernel that `Kernel.export` wrote to a folder. Raises TeselaError for a folder that holds none, and for a damaged one."""
     path = Path(folder)
@@ -94,16 +111,19 @@ def load(folder: str | os.PathLike[str]) -> Kernel:
             raise TeselaError.at(None, f"'{path}' has format {manifest['format']}, but {FORMAT} is required", "export the kernel again")
         contract = contract_from_json(manifest["contract"])
         variants = [_read_variant(path, entry) for entry in manifest["variants"]]
+        works = {id(variant): Work.from_json(entry["choice"]["work"]) for variant, entry in zip(variants, manifest["variants"]) if "choice" in entry}
     except OSError as error:
         raise TeselaError.at(None, f"cannot read '{error.filename}': {error.strerror}", "name a folder that Kernel.export wrote") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise TeselaError.at(None, f"'{path / MANIFEST}' is no manifest of a kernel", "export the kernel again") from None
-    return Kernel(contract, ExportedVariants(contract, variants))
+    return Kernel(contract, ExportedVariants(contract, variants, works))
 
 
 def _read_variant(path: Path, entry: Mapping[str, Any]) -> Variant:
     plan = LaunchPlan.from_json(entry["plan"])
     variant = Variant(facts_from_json(entry["facts"]), plan, _read(path, entry["ptx"]).decode())
+    if (chosen := entry.get("choice")) is not None:
+        variant.choice, variant.label = Choice(chosen["program"], chosen["parts"]), chosen["label"]
     for cubin in entry["cubins"]:
         resources = {plan.name: Resources(**cubin["resources"])}
         variant.add_code(cubin["arch"], Assembled(_read(path, cubin), True, EXPORTED, resources=resources))
@@ -131,14 +151,32 @@ class ExportedVariants:
 
     contract: Contract
     variants: Sequence[Variant]
+    works: Mapping[int, Work] = field(default_factory=dict)
 
-    def __call__(self, facts: Facts, target: Target) -> Variant:
-        """The variant that assumes most of `facts`, of those that `target` runs; its own target's first."""
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a choice."""
+        return bool(self.works)
+
+    def _fitting(self, facts: Facts, target: Target) -> list[Variant]:
         fitting = [v for v in self.variants if runs_on(v.plan.target, target.name) and facts.imply(v.facts)]
         if not fitting:
             offered = ", ".join(dict.fromkeys(variant.plan.target for variant in self.variants)) or "nothing"
             raise self.contract.error(f"it was exported for {offered}, and no variant runs on {target.name} with {facts}", "export more variants")
-        return max(fitting, key=lambda v: (v.plan.target == target.name, v.facts.strength))
+        return fitting
+
+    def choose(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> Choice:
+        """The fastest of the programs that were exported with variants for `facts` (variants.py)."""
+        rows: dict[Choice, Row] = {}
+        for variant in self._fitting(facts, target):
+            if (work := self.works.get(id(variant))) is not None:
+                rows[variant.choice] = Row(variant.choice, variant.label, estimate(work, dims, multiprocessors, nbytes, variant.choice.parts))
+        return best([rows[choice] for choice in sorted(rows)]).choice if rows else Choice()
+
+    def __call__(self, facts: Facts, target: Target, choice: Choice = Choice()) -> Variant:  # noqa: B008 - it is immutable
+        """The variant that assumes most of `facts`, of those that `target` runs; of the program that was chosen, and its own target's first."""
+        fitting = self._fitting(facts, target)
+        return max(fitting, key=lambda v: (v.choice == choice, v.plan.target == target.name, v.facts.strength))
 
 
 def runs_on(target: str, arch: str) -> bool:

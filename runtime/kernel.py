@@ -5,7 +5,8 @@ and place:
 
 1. arguments by position or name; an array that the kernel only writes may be left out, is then allocated and returned;
 2. the contract's checks, which give the symbolic dimensions (`contract.py`);
-3. the facts that a variant may assume (`specialize.py`), and the variant, compiled at its first use;
+3. the facts that a variant may assume (`specialize.py`), which of several programs is fastest (`variants.py`), and the variant, compiled at its
+   first use;
 4. the grid, and all parameters but addresses and scalars (`launch.Call`);
 5. the launch, on the GPU that holds the arrays, on a GPU by way of copies, or in the simulator.
 
@@ -14,23 +15,27 @@ Later calls like an earlier one take a launcher that was generated for them (`sh
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..dialects.launch_plan import ArrayArg, LaunchPlan
 from ..dialects.target import Target, get_target
+from ..dialects.work import Work
 from . import driver, launch
 from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, view
 from .assemble import Resources
 from .contract import Contract, overlapping
-from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate
+from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate, traffic
 from .shortcuts import Launch, Shortcuts
 from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
+from .variants import Choice, Chooser, Programs, Row
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -92,6 +97,15 @@ class Arrival:
         return None if not made else made[0] if len(made) == 1 else made
 
 
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """What a call's arguments say without being used: facts, dimensions, bytes that are read and written."""
+
+    facts: Facts
+    dims: dict[str, int]
+    nbytes: int
+
+
 class Kernel:
     """A kernel that can be called on arrays. Attributes: `contract`, `target` (None: each device's own)."""
 
@@ -99,7 +113,8 @@ class Kernel:
         self.contract = contract
         self.target = target
         self._compiler = compiler
-        self._variants: dict[tuple[Facts, str], Variant] = {}
+        self._variants: dict[tuple[Facts, str, Choice], Variant] = {}
+        self._latest_table: Callable[[], str] | None = None
         self._shapes: dict[tuple[Any, ...], _Shapes] = {}
         self._lock = threading.Lock()
         arrays = {i: arg for i, arg in enumerate(contract.args) if isinstance(arg, ArrayArg)}
@@ -110,6 +125,7 @@ class Kernel:
         self._shortcuts = Shortcuts(contract, self._align_mask)
         self.run: Launch = self.call
         """What a call calls: `call`, or the latest launcher."""
+        self.__signature__ = _call_signature()
 
     @property
     def name(self) -> str:
@@ -224,9 +240,38 @@ class Kernel:
         Arrays that do not exist yet are stated as shapes, `(8192, 4096)`, or as `tesela.ArraySpec`s; scalars may be left out.
         """
         wanted = self._target(target)
-        if facts is None:
-            facts = self._facts(args, kwargs) if args or kwargs else usual_facts(self.contract)
-        return self._variant(facts, wanted)
+        if not (args or kwargs):
+            return self._variant(facts or usual_facts(self.contract), wanted, Choice())
+        stated = self._stated(args, kwargs)
+        facts = facts or stated.facts
+        return self._variant(facts, wanted, self._choose(facts, wanted, stated.dims, _multiprocessors(), stated.nbytes))
+
+    def choices(self, *args: Any, target: str | Target | None = None, **kwargs: Any) -> str:
+        """What a call on these arguments, which are as for `variant`, can choose from, with what each is expected to take, as a table (`variants.py`)."""
+        stated, wanted = self._stated(args, kwargs), self._target(target)
+        return self._table(stated.facts, wanted, stated.dims, _multiprocessors(), stated.nbytes)
+
+    def expected(self, *args: Any, target: str | Target | None = None, **kwargs: Any) -> list[Row]:
+        """The same as data: a row for each program and number of parts."""
+        stated, wanted = self._stated(args, kwargs), self._target(target)
+        if not isinstance(self._compiler, Programs):
+            return []
+        with self._lock:
+            return self._compiler.rows(stated.facts, wanted, stated.dims, _multiprocessors(), stated.nbytes)
+
+    def _choose(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> Choice:
+        if not isinstance(self._compiler, Chooser):
+            return Choice()
+        with self._lock:
+            return self._compiler.choose(facts, target, dims, multiprocessors, nbytes)
+
+    def _table(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> str:
+        if not isinstance(self._compiler, Programs):
+            raise self.contract.error("it was loaded without its program, and there is nothing to choose from")
+        choice = self._choose(facts, target, dims, multiprocessors, nbytes)
+        with self._lock:
+            rows = self._compiler.rows(facts, target, dims, multiprocessors, nbytes)
+        return self._compiler.table(rows, choice, dims, multiprocessors)
 
     def compile(self, *args: Any, target: str | Target | None = None, facts: Facts | None = None, **kwargs: Any) -> Variant:
         """`variant`, down to machine code. Raises TeselaError where there is no assembler."""
@@ -260,10 +305,15 @@ class Kernel:
             for facts in (usual_facts(self.contract), weakest_facts(self.contract)):
                 chosen.append(self.variant(target=target, facts=facts))
         unique = list({id(variant): variant for variant in chosen}.values())
-        export(self.contract, unique, folder, archs)
+        works: dict[int, Work] = {}
+        if isinstance(self._compiler, Programs) and self._compiler.is_open:
+            for variant in unique:
+                if isinstance(work := self._compiler.work(variant.choice.program, variant.facts, get_target(variant.plan.target)), Work):
+                    works[id(variant)] = work
+        export(self.contract, unique, folder, archs, works)
 
-    def _facts(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Facts:
-        """The facts of a call on arrays, or on what states them."""
+    def _stated(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Stated:
+        """A call on arrays, or on what states them."""
         values = self.contract.bind(args, kwargs, ahead=True)
         views: list[ArrayView | None] = [None] * len(values)
         spans: list[tuple[int, int] | None] = [None] * len(values)
@@ -277,7 +327,8 @@ class Kernel:
         for i in self._outputs:  # those that were left out will be dense, aligned, and overlap nothing
             if views[i] is None:
                 views[i] = ArraySpec(self.contract.output_shape(i, dims)).view(self.contract.args[i].dtype)
-        return facts_of(self.contract, views, dims, overlapping(self.contract, spans))
+        facts = facts_of(self.contract, views, dims, overlapping(self.contract, spans))
+        return _Stated(facts, dims, traffic(self.contract.args, views))
 
     def plan(self, *args: Any, **kwargs: Any) -> LaunchPlan:
         """The launch plan of `variant(...)`."""
@@ -290,9 +341,9 @@ class Kernel:
         """
         if not isinstance(self._compiler, LevelPrinter):
             raise self.contract.error("it was loaded as PTX text and has no other level")
-        if facts is None:
-            facts = self._shortcuts.latest.facts if self._shortcuts.latest is not None else usual_facts(self.contract)
-        return self._compiler.ir(level, facts, self._target(target))
+        facts, choice = self._of_latest(facts)
+        printer = self._compiler.compiler(choice) if isinstance(self._compiler, Programs) else self._compiler
+        return printer.ir(level, facts, self._target(target))
 
     def explain(self, *, target: str | Target | None = None, facts: Facts | None = None) -> str:
         """What the compiler chose, value by value: layouts, buffers, instructions (`explain.py`); of the latest launch's variant, or under `facts`.
@@ -301,8 +352,9 @@ class Kernel:
         """
         from .explain import explain
 
-        lowered, facts, wanted = self._explained(target, facts)
-        return explain(lowered("schedule"), self._variant(facts, wanted), lowered("async"))
+        lowered, variant = self._explained(target, facts)
+        table = "" if self._latest_table is None else self._latest_table() + "\n"
+        return table + explain(lowered("schedule"), variant, lowered("async"))
 
     def timings(self, *, target: str | Target | None = None, facts: Facts | None = None) -> list[LoopTiming]:
         """The model of each innermost loop that loads tiles or multiplies: interval, bound, timeline (`passes/loop_timing.py`); of the variant that
@@ -312,18 +364,24 @@ class Kernel:
         """
         from ..passes.loop_timing import time_loops
 
-        lowered, _, _ = self._explained(target, facts)
+        lowered, _ = self._explained(target, facts)
         return time_loops(lowered("schedule"))
 
-    def _explained(self, target: str | Target | None, facts: Facts | None) -> tuple[Callable[[str], ModuleOp], Facts, Target]:
-        """What gives the module at a level, and the facts and the target that it is made for."""
+    def _explained(self, target: str | Target | None, facts: Facts | None) -> tuple[Callable[[str], ModuleOp], Variant]:
+        """What gives the module at a level, and the variant that is made of it."""
         compiler = self._compiler
         if not isinstance(compiler, LevelPrinter):
             raise self.contract.error("it was loaded as PTX text, and nothing is known of how that was chosen")
-        if facts is None:
-            facts = self._shortcuts.latest.facts if self._shortcuts.latest is not None else usual_facts(self.contract)
-        chosen, wanted = facts, self._target(target)
-        return (lambda level: compiler.lowered(level, chosen, wanted)), chosen, wanted
+        chosen, choice = self._of_latest(facts)
+        printer, wanted = compiler.compiler(choice) if isinstance(compiler, Programs) else compiler, self._target(target)
+        return (lambda level: printer.lowered(level, chosen, wanted)), self._variant(chosen, wanted, choice)
+
+    def _of_latest(self, facts: Facts | None) -> tuple[Facts, Choice]:
+        """The facts and the choice of the latest launch's variant, or of the usual one; or `facts` and the first choice."""
+        latest = self._shortcuts.latest
+        if facts is not None:
+            return facts, Choice()
+        return (usual_facts(self.contract), Choice()) if latest is None else (latest.facts, latest.choice)
 
     def as_torch_op(self, name: str) -> Any:
         """Register the kernel as an operator of torch, "namespace::name", with fake tensors, for torch.compile (`torch_op.py`); gives the operator."""
@@ -436,25 +494,36 @@ class Kernel:
         call = shapes.calls.get(overlaps)
         if call is None:
             self.contract.check_noalias(overlaps)
-            variant = self._variant(facts_of(self.contract, views, shapes.dims, overlaps), target)
+            facts, nbytes = facts_of(self.contract, views, shapes.dims, overlaps), traffic(self.contract.args, views)
+            choice = Choice()
+            if isinstance(self._compiler, Chooser) and self._compiler.is_open:
+                question = (facts, target, shapes.dims, _multiprocessors(place), nbytes)
+                choice = self._choose(*question)
+                self._latest_table = lambda: self._table(*question)
+            variant = self._variant(facts, target, choice)
             variant.check_dims(shapes.dims)
-            grid = shapes.grid
+            grid = shapes.grid if variant.plan.grid == self.contract.grid else replace(self.contract, grid=variant.plan.grid).blocks(shapes.dims)
+            points = prod(grid)
             if variant.plan.persistent:
-                if prod(grid) > MAX_POINTS:
-                    raise self.contract.error(f"the grid has {prod(grid)} points, but this variant takes at most {MAX_POINTS}")
-                many = launch.SIMULATED_MULTIPROCESSORS if place == SIMULATOR else driver.multiprocessors(driver.device(place))
+                if points > MAX_POINTS:
+                    raise self.contract.error(f"the grid has {points} points, but this variant takes at most {MAX_POINTS}")
+                many = _multiprocessors(place)
+                if not variant.plan.suits(grid, many):
+                    variant = self._variant(replace(facts, alone=True), target, choice)
+                    variant.check_dims(shapes.dims)
                 grid = variant.plan.physical_grid(grid, many)
-            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims))
+            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims), points)
         return call
 
-    def _variant(self, facts: Facts, target: Target) -> Variant:
-        key = (facts, target.name)
+    def _variant(self, facts: Facts, target: Target, choice: Choice) -> Variant:
+        key = (facts, target.name, choice)
         found = self._variants.get(key)
         if found is None:
             with self._lock:
                 found = self._variants.get(key)
                 if found is None:
-                    found = self._variants[key] = self._compiler(facts, target)
+                    compiler = partial(self._compiler, choice=choice) if isinstance(self._compiler, Chooser) else self._compiler
+                    found = self._variants[key] = compiler(facts, target)
         return found
 
     def _simulate(self, arrived: Arrival) -> Call | None:
@@ -494,6 +563,20 @@ class Kernel:
             finally:
                 staging.close()
             return call
+
+
+@cache
+def _call_signature() -> inspect.Signature:
+    """What `inspect.signature` says of a kernel: it does not look through the property that `__call__` is."""
+    whole = inspect.signature(Kernel.call)
+    return whole.replace(parameters=list(whole.parameters.values())[1:])
+
+
+def _multiprocessors(place: int | None = None) -> int:
+    """Of the GPU of that number (None: the current one, if there is any) or of the simulator."""
+    if place == SIMULATOR or (place is None and not driver.device_available()):
+        return launch.SIMULATED_MULTIPROCESSORS
+    return driver.multiprocessors(driver.current_device() if place is None else driver.device(place))
 
 
 def placed(values: Sequence[Any], addresses: Sequence[int | None]) -> list[float]:

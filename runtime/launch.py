@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import ml_dtypes
 import numpy as np
 
 from ..dialects.diagnostics import Diagnostic, TeselaError, render
@@ -34,6 +35,8 @@ from .cache import digest, get_cache
 from .entries import code_entry, read_code
 from .messages import DeviceBuffer, deliver, new_buffer
 from .specialize import ALIGNMENT, Facts
+from .variants import Choice
+from .workspace import FRESH, lend
 
 if TYPE_CHECKING:
     from ..dialects.ptx_program import Program
@@ -56,7 +59,7 @@ MAX_CACHED_MAPS = 1024
 DUMP_VARIABLE = "TESELA_DUMP"
 """Names a folder that gets every level of every variant, its PTX, its launch plan and its machine code, as files."""
 
-_FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e", "i64": "<q", "index": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "i1": "<B"}
+_FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e", "i64": "<q", "index": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "ui8": "<B", "i1": "<B"}
 
 
 @dataclass(repr=False)
@@ -74,6 +77,10 @@ class Variant:
     """The PTX text as data, where it is at hand."""
     dump: Path | None = None
     """What the names of the files begin with that show how it was made, if it was dumped (DUMP_VARIABLE)."""
+    choice: Choice = Choice()
+    """Which of the kernel's programs it was made of."""
+    label: str = ""
+    """The same in words, 'BM=64 BN=128 split=2'; '' where there was no choice."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _assembled: dict[str, Assembled] = field(default_factory=dict)
     _functions: dict[int, Any] = field(default_factory=dict)
@@ -245,8 +252,11 @@ class Call:
         grid: tuple[int, int, int],
         flops: int | None = None,
         nbytes: int | None = None,
+        points: int = 0,
     ):
         self.variant = variant
+        self.points = points
+        """Of the logical grid, each of which has its share of the launch's workspace."""
         self.grid = grid
         self.dims = dict(dims)
         self.flops = flops
@@ -254,7 +264,7 @@ class Call:
         """What a launch amounts to, for profiles."""
         self._launchers: dict[int, tuple[Any, driver.Launcher]] = {}
         plan = variant.plan
-        index = {arg.name: position for position, arg in enumerate(plan.args)}
+        index = _positions(plan)
         # A block: pointers to the parameters, then tensor maps, which want to be aligned to 64 bytes, then addresses, which are written at
         # one go, then the rest.
         order = sorted(range(len(plan.params)), key=lambda i: _BLOCK_ORDER.get(plan.params[i].kind, 2))
@@ -275,7 +285,9 @@ class Call:
         for i in order:
             param, offset = plan.params[i], offsets[i]
             position = index.get(param.arg, -1)
-            if param.kind == "pointer":
+            if param.kind in _LENT:
+                self._addressed.append(index[param.kind])
+            elif param.kind == "pointer":
                 self._addressed.append(position)
             elif param.kind == "scalar":
                 self.scalars[position] = (offset, plan.args[position].dtype)
@@ -293,6 +305,20 @@ class Call:
         self._pack_pointers = struct.Struct(f"<{len(offsets)}Q").pack_into
         self._pack_addresses = struct.Struct(f"<{len(self._addressed)}Q").pack_into
         self._addresses_at = self._data_at + len(self._maps) * driver.TENSOR_MAP_BYTES
+
+    @property
+    def lends(self) -> bool:
+        """Whether launches need memory of their own, whose addresses follow those of the arguments in `values`."""
+        return self.variant.plan.workspace_bytes > 0
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Of the whole launch."""
+        return self.variant.plan.workspace_bytes * self.points
+
+    def lend(self, stream: int) -> tuple[int, ...]:
+        """The addresses of that memory for a launch on a stream of the current context; none if no context is current."""
+        return lend(stream, self.workspace_bytes, self.points)
 
     def block(self, values: Sequence[Any]) -> Any:
         """The parameters for `values`, but for scalars, which `put_scalars` puts in: a ctypes array that starts with pointers to them. It
@@ -349,10 +375,19 @@ class Call:
     def bound(self, function: Any, values: Sequence[Any]) -> Callable[[int], None]:
         """A launch of all this, but for the stream: nothing is left to do but to launch. Calling it raises TeselaError where that fails.
         A kernel with messages is waited for, and they are delivered."""
-        block, launcher = self.block(values), self.launcher(function)
-        self.put_scalars(block, values)
+        launcher = self.launcher(function)
 
-        def launch(stream: int) -> None:
+        def filled(values: Sequence[Any]) -> Any:
+            block = self.block(values)
+            self.put_scalars(block, values)
+            return block
+
+        ready = None if self.lends else filled(values)
+
+        def launch(stream: int, messages: int = 0) -> None:
+            block = filled([*values, *self.lend(stream)]) if ready is None else ready
+            if self._messages_at is not None:
+                struct.pack_into("<Q", block, self._messages_at, messages)
             status = self.observed(launcher, block, stream) if OBSERVERS else launcher.status(stream, block)
             if status != 0:
                 raise driver.launch_failure(status)
@@ -360,8 +395,7 @@ class Call:
         def with_messages(stream: int) -> None:
             buffer = DeviceBuffer()
             try:
-                struct.pack_into("<Q", block, self._messages_at, buffer.address)
-                launch(stream)
+                launch(stream, buffer.address)
                 said = buffer.read(stream)
             finally:
                 buffer.close()
@@ -373,28 +407,17 @@ class Call:
         """Launch on the current context's GPU. Raises TeselaError where that fails."""
         self.bound(function, values)(stream)
 
-    def _with_messages(self, function: Any, values: Sequence[float], stream: int) -> None:
-        with self._messages_lock:
-            buffer = DeviceBuffer()
-            try:
-                struct.pack_into("<Q", self._bytes, self._messages_at, buffer.address)
-                status = self.status(function, values, stream)
-                if status != 0:
-                    raise driver.launch_failure(status)
-                data = buffer.read(stream)
-            finally:
-                buffer.close()
-        deliver(self.variant.plan, data)
-
     def simulator_params(self, values: Sequence[float], messages: int = 0) -> list[int | TensorMap]:
         """The parameters in PTX order, as `tesela.simulator.launch` wants them. `messages`: the address of the buffer of messages."""
         plan = self.variant.plan
-        index = {arg.name: position for position, arg in enumerate(plan.args)}
+        index = _positions(plan)
         result: list[int | TensorMap] = []
         makers = iter(self._maps)
         for i, param in enumerate(plan.params):
             position = index.get(param.arg, -1)
-            if param.kind == "pointer":
+            if param.kind in _LENT:
+                result.append(int(values[index[param.kind]]))
+            elif param.kind == "pointer":
                 result.append(int(values[position]))
             elif param.kind == "scalar":
                 bits = bytearray(8)
@@ -409,7 +432,16 @@ class Call:
         return result
 
 
-_BLOCK_ORDER = {"tensormap": 0, "pointer": 1}
+_LENT = ("workspace", "counters")
+"""Parameters whose addresses follow those of the arguments in a launch's values, in this order (workspace.py)."""
+_BLOCK_ORDER = {"tensormap": 0, "pointer": 1, "workspace": 1, "counters": 1}
+
+
+def _positions(plan: LaunchPlan) -> dict[str, int]:
+    """Where what a parameter passes stands in a launch's values."""
+    return {name: position for position, name in enumerate([*(arg.name for arg in plan.args), *_LENT])}
+
+
 
 
 def stride_of(seen: ArrayView | None, arg: ArrayArg | ScalarArg, axis: int) -> int:
@@ -423,9 +455,12 @@ def stride_of(seen: ArrayView | None, arg: ArrayArg | ScalarArg, axis: int) -> i
 
 def pack_scalar(buffer: Any, offset: int, dtype: str, value: float) -> None:
     """Write a scalar of `dtype` at `offset`. Floats are rounded once, to nearest even; one too large becomes infinity."""
-    if dtype in ("f16", "bf16", "f32"):
+    if dtype in ("f16", "bf16", "f32", "f8E4M3FN", "f8E5M2"):
         with np.errstate(over="ignore"):
-            source = _round_to_odd(value) if dtype == "bf16" else np.float64(value)
+            source = np.float64(value) if dtype in ("f16", "f32") else _round_to_odd(value)
+            if dtype.startswith("f8"):  # which saturate (numbers.md N28)
+                largest = ml_dtypes.finfo(ELEMENT_TYPES[dtype]).max
+                source = np.clip(source, -np.float32(largest), np.float32(largest))
             data = source.astype(ELEMENT_TYPES[dtype]).tobytes()
         buffer[offset : offset + len(data)] = data
     else:
@@ -527,6 +562,9 @@ def simulate(call: Call, values: Sequence[float], memory: Any) -> RunResult:
     from ..simulator import launch
 
     plan = call.variant.plan
+    if plan.workspace_bytes:
+        fresh = np.full(call.workspace_bytes, FRESH, np.uint8)
+        values = [*values, memory.map_array(fresh, "workspace"), memory.map_array(np.zeros(call.points, np.uint32), "counters")]
     said = new_buffer() if plan.messages else None
     result = launch(
         call.variant.program(),

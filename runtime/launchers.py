@@ -54,6 +54,8 @@ from typing import Any
 from .contract import INTEGER_BITS
 
 F32_MAX = 3.4028234663852886e38
+INVALID_CONTEXT = 201
+"""CUDA_ERROR_INVALID_CONTEXT."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,9 @@ class Given:
     offset: int | None = None
 
 
-def launcher_source(name: str, pattern: Sequence[Given], given: int) -> str:
-    """The text of `make` for a kernel called `name`, of whose arguments the first `given` are passed."""
+def launcher_source(name: str, pattern: Sequence[Given], given: int, lends: bool = False) -> str:
+    """The text of `make` for a kernel called `name`, of whose arguments the first `given` are passed. `lends`: whether a launch needs memory of its own,
+    which depends on the stream (workspace.py)."""
     arguments = [f"a{i}" for i in range(given)]
     again = f"return other(launcher, ({', '.join([*arguments, '*more'])}), named, device, stream)"
     unlike = ["more", "named", "device is not None"]
@@ -147,15 +150,23 @@ def launcher_source(name: str, pattern: Sequence[Given], given: int) -> str:
         f"            addresses = ({''.join(f'{address}, ' for address in addresses)})",
         "        except (AttributeError, RuntimeError):",
         f"            {again}",
+    ]
+    at_stream = ["        if stream is None:", "            stream = stream_of(gpu)", "        elif type(stream) is not int:", "            stream = handle(stream)"]
+    if lends:
+        lines += [
+            *at_stream,
+            "        lent = lend(stream)",
+            "        if not lent:",
+            f"            return failed({INVALID_CONTEXT}, ({''.join(f'{a}, ' for a in arguments)}), stream)",
+            "        addresses += lent",
+        ]
+    lines += [
         f"        {found} = blocks.get(addresses)",
         f"        if {found} is None:",
         f"            {found} = new_{kind}(addresses)",
         f"            if {found} is None:",
         f"                {again}",
-        "        if stream is None:",
-        "            stream = stream_of(gpu)",
-        "        elif type(stream) is not int:",
-        "            stream = handle(stream)",
+        *(() if lends else at_stream),
     ]
     if scalars:
         lines += [
@@ -184,7 +195,7 @@ def launcher_source(name: str, pattern: Sequence[Given], given: int) -> str:
 
 COMMON = (
     "other", "same", "place", "gpu", "blocks", "new_block", "new_pool", "fresh_block", "stream_of", "handle", "configs", "new_config", "launch", "function", "observers",
-    "observed", "failed", "state", "variant", "check_scalar", "pack_scalar", "pack_i32", "pack_i64", "pack_f32", "pack_f64",
+    "observed", "failed", "state", "variant", "check_scalar", "pack_scalar", "pack_i32", "pack_i64", "pack_f32", "pack_f64", "lend",
 )  # fmt: skip
 """What every launcher is made with; see `shortcuts.py`."""
 

@@ -166,7 +166,7 @@ class Shortcuts:
             if len(self._likes) >= MAX_ENTRIES:
                 self._likes.clear()
             like = self._likes[key] = _Like(self._spans(views))
-        self.source = launcher_source(self._contract.name, pattern, len(args))
+        self.source = launcher_source(self._contract.name, pattern, len(args), call.lends)
         blocks = _Blocks(self._mask, like, call, [i for i, seen in enumerate(views) if seen is not None], addresses, len(views))
         prepared = call.launcher(function)
         common = {
@@ -174,7 +174,7 @@ class Shortcuts:
             "new_block": blocks.block, "new_pool": blocks.pool, "fresh_block": blocks.fresh, "stream_of": _stream_reader(known[0]), "handle": way.handle, "configs": prepared.configs,
             "new_config": prepared.config, "launch": prepared.entry, "function": prepared.function, "observers": OBSERVERS,
             "observed": partial(call.observed, prepared), "failed": way.failed, "state": self, "variant": call.variant,
-            "check_scalar": self._contract.check_scalar, "pack_scalar": pack_scalar, **_PACK,
+            "check_scalar": self._contract.check_scalar, "pack_scalar": pack_scalar, "lend": call.lend, **_PACK,
         }  # fmt: skip
         launcher = like.launchers[blocks.overlaps] = compiled(self.source)(**constants, **common)
         return launcher
@@ -193,7 +193,7 @@ _PACK = {f"pack_{name}": struct.Struct(f"<{code}").pack_into for name, code in (
 
 
 class _Blocks:
-    """The blocks of parameters of one launcher, by the addresses of its arrays in order. `made` holds them, or where the kernel has
+    """The blocks of parameters of one launcher, by the addresses of its arrays in order, and of what a launch is lent. `made` holds them, or where the kernel has
     scalars lists of those not in use. Addresses are let in if their low bits and overlaps are those of the call at `example`."""
 
     def __init__(self, mask: int, like: _Like, call: Call, positions: Sequence[int], example: Sequence[int | None], count: int):
@@ -222,7 +222,7 @@ class _Blocks:
 
     def fresh(self, addresses: tuple[int, ...]) -> Any:
         """A block that nobody else has."""
-        return self._call.block(self._by_position(addresses))
+        return self._call.block([*self._by_position(addresses), *addresses[len(self._positions) :]])
 
     def block(self, addresses: tuple[int, ...]) -> Any:
         """The block of addresses that came for the first time; None if they are not let in."""

@@ -36,16 +36,19 @@ DIVISORS = (16, 8, 4)
 @dataclass(frozen=True)
 class Facts:
     """What a variant may assume: (array, bytes) that base address and strides are multiples of, arrays that overlap no other that is
-    written, and (dimension, divisor); each sorted by name."""
+    written, and (dimension, divisor); each sorted by name. `alone`: the grid does not suit clusters of blocks (`LaunchPlan.suits`), so that blocks
+    are to be by themselves, unless clusters are asked for."""
 
     aligned: tuple[tuple[str, int], ...] = ()
     noalias: tuple[str, ...] = ()
     divisors: tuple[tuple[str, int], ...] = ()
+    alone: bool = False
 
     def __str__(self) -> str:
         parts = [f"{name} aligned to {nbytes}" for name, nbytes in self.aligned]
         parts += [f"{name} noalias" for name in self.noalias]
         parts += [f"{name} divisible by {divisor}" for name, divisor in self.divisors]
+        parts += ["blocks alone"] if self.alone else []
         return ", ".join(parts) or "nothing assumed"
 
     def imply(self, other: Facts) -> bool:
@@ -195,10 +198,6 @@ def _access(array: SSAValue) -> str:
     return "rw" if reads and writes else "w" if writes else "r"
 
 
-PINS = ("warps", "stages")
-"""Choices of the compiler that a caller can make instead: warps of a block, buffers of each channel that loops fill ahead."""
-
-
 def specialize(module: ModuleOp, name: str, facts: Facts, pins: Mapping[str, int] | None = None) -> ModuleOp:
     """A new module that holds a clone of kernel `name` alone, with the facts stated on it beside what the program states, and
     with `pins`, which override it."""
@@ -225,6 +224,8 @@ def specialize(module: ModuleOp, name: str, facts: Facts, pins: Mapping[str, int
         for symbol, divisor in facts.divisors:
             divisors[symbol] = IntegerAttr(math.lcm(divisor, kernel.divisor(symbol)), i64)
         kernel.properties["divisors"] = DictionaryAttr(divisors)
+    if facts.alone:
+        kernel.attributes.setdefault("cluster", IntegerAttr(1, i64))
     for choice, value in (pins or {}).items():
         kernel.attributes[choice] = IntegerAttr(value, i64)
     result = ModuleOp([kernel])

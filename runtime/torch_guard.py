@@ -24,7 +24,7 @@ def guard(tensors: Sequence[Any]) -> Guard:
     torch = sys.modules.get("torch")
     if not tensors or torch is None or not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
         return accepts_nothing
-    make = _tried()
+    make = _tried(torch)
     return accepts_nothing if make is None else make(tensors)
 
 
@@ -34,9 +34,8 @@ def accepts_nothing(*tensors: Any) -> bool:
 
 
 @cache
-def _tried() -> Callable[[Sequence[Any]], Guard] | None:
+def _tried(torch: Any) -> Callable[[Sequence[Any]], Guard] | None:
     """What makes a guard, if it tells all that it is relied on for."""
-    torch = sys.modules["torch"]
     try:
         made = torch._C._dynamo.guards.TensorGuards
 

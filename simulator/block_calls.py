@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import MemRefType, ModuleOp, NoneAttr, StridedLayoutAttr
+from xdsl.dialects.builtin import MemRefType, ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from ..dialects import tile
 from ..dialects.array_effects import READ, accesses_inside
 from ..dialects.diagnostics import TeselaError, location_of
 from ..dialects.dim_expr import DimExpr
+from ..dialects.tile_types import static_strides
 from . import tile_arithmetic as ta
 from .contract import array_shape, bind_dims
 from .tile_arithmetic import Value, dtype_of
@@ -83,13 +84,8 @@ def bind_array(kernel: tile.KernelOp, name: str, kind: MemRefType, array: np.nda
         if not (dtype == ta.BF16 and array.dtype == np.dtype("V2")):  # how NumPy's files hold bf16
             raise TeselaError.at(kernel, f"array '{name}' holds {array.dtype}, but {kind.element_type} is required")
         array = array.view(dtype)
-    strides = kind.layout.get_strides() if isinstance(kind.layout, StridedLayoutAttr) else None
-    if isinstance(kind.layout, NoneAttr) and not array.flags.c_contiguous:
-        raise TeselaError.at(
-            kernel, f"array '{name}' must be contiguous, as {kind} says", "state its strides: strided<[?, 1]>"
-        )
     # An array without elements has no addresses, whatever strides NumPy gives it.
-    for axis, wanted in enumerate(strides or () if array.size else ()):
+    for axis, wanted in enumerate(static_strides(kind) if array.size else ()):
         if wanted is not None and array.shape[axis] > 1 and array.strides[axis] != wanted * array.itemsize:
             raise TeselaError.at(
                 kernel,

@@ -24,11 +24,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IntegerType
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
@@ -46,7 +48,7 @@ from .block_calls import (
 from .block_indexed import Place, atomic, atomic_at, load_at, load_indexed, store_at, store_indexed
 from .block_inline import inline_ptx
 from .block_messages import check, print_values
-from .block_ops import MEANINGS, Refused, check_dot
+from .block_ops import MEANINGS, Refused, check_dot, dot_precision
 from .channels import PAST, Buffer, Channel, Dots, Pending, Slot, Token
 from .contract import grid_shape
 from .tile_arithmetic import Value, dtype_of
@@ -66,6 +68,8 @@ class Frame:
     blocks: int = 1
     channels: dict[Operation, Channel] = field(default_factory=dict)
     dots: Dots = field(default_factory=Dots)
+    met: dict[int, dict[int, list[Any]]] = field(default_factory=dict)
+    """Of all blocks: the tiles of the parts that have come to a point, as long as some are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +126,8 @@ class Semantics:
         """One of the pairs along the last dimension."""
         return x[..., which]
 
-    def dot(self, a: Any, b: Any, acc: Any) -> Any:
-        return ta.dot(a, b, acc)
+    def dot(self, a: Any, b: Any, acc: Any, precision: str | None) -> Any:
+        return ta.dot(a, b, acc, precision)
 
     def integer(self, value: Any) -> int:
         """An index or a condition that decides what the program does."""
@@ -337,13 +341,14 @@ def _read(semantics: Semantics, op: Operation) -> Effect:
 
 def _async_dot(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, async_copy.DotOp)
+    precision = dot_precision(op)
     check_dot(op, op.rhs.type.element, element_type(async_copy.pending_tile(op.acc.type)))
 
     def run(frame: Frame, lhs: Any, rhs: Buffer, acc: Any) -> Sequence[Any]:
         number = frame.dots.issue()
         a = lhs.read(number) if isinstance(lhs, Buffer) else lhs
         sum_so_far = acc.value if isinstance(acc, Pending) else acc  # earlier dots complete before this one
-        return Pending(semantics.dot(a, rhs.read(number), sum_so_far), number), Token(number)
+        return Pending(semantics.dot(a, rhs.read(number), sum_so_far, precision), number), Token(number)
 
     return run
 
@@ -398,6 +403,40 @@ def _grid_extent(semantics: Semantics, op: Operation) -> Effect:
     return lambda frame: (np.asarray(frame.grid[axis], ta.I64),)
 
 
+# --- Blocks that share a point of the grid ---
+
+
+def _addition(semantics: Semantics, kind: Attribute) -> Callable[[Any, Any], Any]:
+    """The meaning of the addition of two tiles."""
+    left, right = Block(arg_types=[kind, kind]).args
+    function = semantics.meaning((arith.AddiOp if isinstance(element_type(kind), IntegerType) else arith.AddfOp)(left, right))
+    assert function is not None
+    return function
+
+
+def _sum_parts(semantics: Semantics, op: Operation) -> Effect:
+    assert isinstance(op, tile.SumPartsOp)
+    count, parts = len(op.tiles), op.parts.value.data
+    add = [_addition(semantics, value.type) for value in op.tiles]
+
+    def run(frame: Frame, *operands: Any) -> Sequence[Any]:
+        tiles = list(operands[:count])
+        point, part = (semantics.integer(value) for value in operands[count:])
+        met = frame.met.setdefault(point, {})
+        if part in met or not 0 <= part < parts:
+            raise Refused(f"part {part} of point {point} came twice, or is none of {parts}", "each block of a point has a part of its own")
+        met[part] = tiles
+        if len(met) < parts:
+            return (*tiles, np.asarray(False))
+        frame.met.pop(point)
+        sums = met[0]
+        for number in range(1, parts):
+            sums = [function(total, value) for function, total, value in zip(add, sums, met[number])]
+        return (*sums, np.asarray(True))
+
+    return run
+
+
 _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     tile.LoadOp.name: _load,
     tile.StoreOp.name: _store,
@@ -423,6 +462,7 @@ _EFFECTS: dict[str, Callable[[Semantics, Operation], Effect]] = {
     tile.BlockIndexOp.name: _block_index,
     tile.BlockCountOp.name: _block_count,
     tile.GridExtentOp.name: _grid_extent,
+    tile.SumPartsOp.name: _sum_parts,
 }
 """Operations that touch memory, channels or the launch: name -> decoded operation -> (frame, operands) -> results."""
 
@@ -591,7 +631,8 @@ def run_kernel(
     `module`: a module with a kernel (`kernel` names it if there are several), or a `tile.kernel` itself. `arrays`: by argument name, with
     the argument's element type (bf16 as `ml_dtypes.bfloat16`, or as `V2` as NumPy's files hold it) and any strides that its type allows;
     every array argument must be there. `scalars`: by argument name. `seed` shuffles the order of the blocks, which must not matter.
-    `semantics`: another meaning of values. `blocks`: how many blocks, at most, run a kernel that walks its grid itself.
+    `semantics`: another meaning of values. `blocks`: how many blocks, at most, run a kernel that walks its grid itself; whole clusters of
+    them.
 
     Raises TeselaError, with the place in the program, for a call against the contract and for a program that does what
     has no meaning.
@@ -622,14 +663,16 @@ def run_kernel(
     grid = grid_shape([entry.data for entry in op.grid.data], dims)
     points = list(product(*map(range, grid)))
     if tile.walks_its_grid(op):
-        points = [(block,) for block in range(min(blocks, len(points)))]
+        cluster = prod(tile.cluster_shape(op) or (1,))
+        points = [(block,) for block in range(-(-min(blocks, len(points)) // cluster) * cluster)]
     if seed is not None:
         np.random.default_rng(seed).shuffle(points)
     size = len(decoder.slots)
     # Overflow, NaN and division of floats by zero are values, not mistakes (docs/numbers.md).
+    met: dict[int, dict[int, list[Any]]] = {}
     with np.errstate(all="ignore"):
         for point in points:
-            frame = Frame([*arguments, *[None] * (size - len(arguments))], tuple(grid), point[0], len(points))
+            frame = Frame([*arguments, *[None] * (size - len(arguments))], tuple(grid), point[0], len(points), met=met)
             for slot, coordinate in zip(coordinates, point):
                 frame.values[slot] = np.asarray(coordinate, ta.I64)
             _run_alone(body, frame)

@@ -45,7 +45,8 @@ def test_numpy_dense():
         (np.int32, "i32"),
         (np.int64, "i64"),
         ("V2", RAW_16_BITS),
-        (np.uint8, "uint8"),
+        (np.uint8, "ui8"),
+        (np.uint16, "uint16"),
         (np.complex64, "complex64"),
         (">f4", ">f4"),
     ],
@@ -177,3 +178,11 @@ def test_dense_strides():
     assert dense_strides(()) == ()
     assert dense_strides((5,)) == (1,)
     assert dense_strides((2, 0, 4)) == (0, 4, 1)
+
+
+def test_masked_arrays_are_refused():
+    x = np.ma.masked_array(np.zeros(4, np.float32), [True, False, False, False])
+    with pytest.raises(TeselaError) as caught:
+        view(x, "k: x")
+    (found,) = caught.value.diagnostics
+    assert (found.message, found.hint) == ("k: x is a masked array, and a kernel knows no masks", "pass its data, or x.filled(value)")

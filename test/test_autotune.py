@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import io
 import logging
+import re
 import sys
 import types
 
@@ -132,16 +133,17 @@ def test_time_that_is_up():
     tuned = fresh(grow, {"BLOCK": [64, 32, 16]}, budget=0.0)
     tuned(np.ones(10, np.float32), device="sim")
     (tuning,) = tuned.tunings
-    assert [trial.note for trial in tuning.trials] == ["", "not tried: the time was up", "not tried: the time was up"]
+    assert [trial.note for trial in tuning.trials] == ["not tried: the time was up", "not tried: the time was up", ""]
 
 
 def test_compiling_ends_when_the_time_is_up(fake_gpu):
-    """The first candidate is compiled and measured whatever the budget."""
+    """The most promising candidate is compiled and measured whatever the budget."""
     tuned = fresh(grow, {"BLOCK": [64, 32, 16]}, budget=0.0)
     tuned(np.ones(100, np.float32), device="cuda")
     (tuning,) = tuned.tunings
-    assert [trial.note for trial in tuning.trials] == ["", "not tried: the time was up", "not tried: the time was up"]
-    assert tuning.trials[0].cost == 1.0 and set(fake_gpu.launches) == {2}
+    assert [trial.note for trial in tuning.trials] == ["not tried: the time was up", "not tried: the time was up", ""]
+    assert tuning.trials[2].cost == 5.0 and set(fake_gpu.launches) == {7}
+    assert [trial.expected for trial in tuning.trials] == sorted([trial.expected for trial in tuning.trials], reverse=True)
 
 
 class Terminal(io.StringIO):
@@ -172,15 +174,34 @@ def test_a_line_of_progress():
     assert "s of 60 s" in line
 
 
-def test_without_tuning_the_first_is_taken(monkeypatch, tried):
+def test_without_tuning_the_cost_model_guesses(monkeypatch, tried):
+    """For the arrays at hand: few elements want small blocks. What is refused is passed over, and what is equal comes in order."""
     monkeypatch.setenv("TESELA_AUTOTUNE", "0")
-    tuned = fresh(grow, [{"BLOCK": 64, "warps": 3}, {"BLOCK": 16}])
-    x = np.ones(10, np.float32)
-    assert "found 3" in text(lambda: tuned(x, device="sim"))
-    tuned = fresh(grow, [{"BLOCK": 16}, {"BLOCK": 64}])
-    tuned(x, device="sim")
-    assert tried == [] and grow.compile(BLOCK=16).last.facts is not None
-    assert tuned.tuning() == "grow has not been tuned yet\n"
+    tuned = fresh(grow, [{"BLOCK": 64, "warps": 3}, {"BLOCK": 4096}, {"BLOCK": 16}])
+    blocks = []
+    for extent in (10, 1_000_000):
+        tuned(np.ones(extent, np.float32), device="sim")
+        blocks.append(tuned.configs[list(tuned._guesses.values())[-1]]["BLOCK"])
+    assert blocks == [16, 4096]
+    same = fresh(grow, [{"BLOCK": 64}, {"BLOCK": 64, "warps": 4}])
+    same(np.ones(10, np.float32), device="sim")
+    assert list(same._guesses.values()) == [0]
+    refused = fresh(grow, [{"BLOCK": 64, "warps": 3}])
+    assert "found 3" in text(lambda: refused(np.ones(10, np.float32), device="sim"))
+    assert tried == [] and tuned.tuning() == "grow has not been tuned yet\n"
+
+
+def test_what_is_expected_to_be_slow_is_not_assembled(fake_gpu, monkeypatch):
+    """Beside the four best; the table says why."""
+    monkeypatch.setattr(tuner, "GPU", lambda: LaunchingClock({f"BLOCK={block}": (1.0, 1.0) for block in (64, 32, 16, 8192, 16384, 65536)}))
+    tuned = fresh(grow, {"BLOCK": [65536, 64, 32, 16, 8192, 16384]})
+    tuned(np.ones(100, np.float32), device="cuda")
+    (tuning,) = tuned.tunings
+    notes = {trial.label: trial.note for trial in tuning.trials}
+    assert notes["BLOCK=64"] == notes["BLOCK=32"] == notes["BLOCK=16"] == notes["BLOCK=8192"] == ""
+    assert re.fullmatch(r"not tried: expected to take \d+\.\d times as long as the best", notes["BLOCK=65536"])
+    assert notes["BLOCK=16384"] == "", "slower than the best, but not by so much"
+    assert re.search(r"\* BLOCK=64 +1\.0000 ms +1\.00×  expected +\d+\.\d\d µs\n", tuning.table())
 
 
 def test_what_was_found_is_kept(folder, tried):
@@ -221,12 +242,15 @@ class Clock:
     """A timer for systems whose milliseconds are given by label: the first is what single launches take, the others those of turns."""
 
     def __init__(self, times):
-        self.times, self.log = times, []
+        self.times, self.log, self.graphs = times, [], set()
 
     def rest(self, seconds):
         self.log.append("rest")
 
     def prepare(self, system, count, graph):
+        if graph:
+            self.graphs.add(system.name)
+
         def timed():
             self.log.append((system.name, count))
             first, careful = self.times[system.name]
@@ -258,6 +282,15 @@ def test_on_a_gpu_the_close_ones_take_turns():
     assert trials[3:] == [Trial("d", note="the same code as a"), Trial("e", note="refused: too large")]
     turns = [entry[0] for entry in clock.log if entry != "rest" and entry[1] > 1]
     assert sorted(set(turns)) == ["a", "b"] and len(turns) == 2 * (tuner.ROUNDS + 1)
+
+
+@pytest.mark.parametrize(("first", "graphs"), [(0.02, {"a", "b"}), (0.2, set())])
+def test_short_launches_go_through_graphs(first, graphs):
+    """The host takes as long for all of them."""
+    calls = [(types.SimpleNamespace(grid=(1, 1, 1), variant=types.SimpleNamespace(ptx=label), bound=lambda *_: lambda stream: None), None) for label in "ab"]
+    clock = Clock({"a": (first, first), "b": (first, first)})
+    tuner._timed(["a", "b"], calls, [None] * 2, [], float("inf"), Progress("tuning", 1.0), clock)
+    assert clock.graphs == graphs
 
 
 @pytest.fixture

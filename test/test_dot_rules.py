@@ -20,7 +20,7 @@ SHAPES = [(64, 8, 16), (128, 256, 64), (100, 72, 40), (16, 8, 8), (256, 128, 16)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("warps", [4, 8, 16])
+@pytest.mark.parametrize("warps", [4, 8, 12, 16])
 def test_wgmma_fragments(shape, warps):
     """PTX ISA 9.0 §9.7.16.5.1: register i of D, element e of A; each instruction's registers are consecutive."""
     m, n, k = shape
@@ -246,7 +246,7 @@ tile.kernel @k(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K]) grid(%g = M) {{
         ("sm_90a", 64, 256, 4),
         ("sm_90a", 128, 128, 8),
         ("sm_90a", 128, 256, 8),
-        ("sm_90a", 192, 128, 8),
+        ("sm_90a", 192, 128, 12),
         ("sm_90a", 64, 64, 4),
         ("sm_90a", 16, 8, 4),
         ("sm_80", 64, 64, 4),
@@ -257,7 +257,7 @@ tile.kernel @k(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K]) grid(%g = M) {{
     ],
 )
 def test_chosen_warps(target, m, n, warps):
-    """A warpgroup for each 64 rows, up to two, and accumulators of at most 128 registers a thread."""
+    """A warpgroup for each 64 rows, up to two (three for 192), and accumulators of at most 128 registers a thread."""
     module = parse_module(DOT.format(m=m, n=n))
     kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     dots = [op for op in kernel.walk() if isinstance(op, tile.DotOp)]

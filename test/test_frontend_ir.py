@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import runpy
 import subprocess
 import sys
@@ -388,13 +387,3 @@ def test_examples(name, capsys, monkeypatch):
     monkeypatch.setenv("TESELA_DEVICE", "sim")
     runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr().out.startswith(name)
-
-
-def test_the_blocks_of_the_language_page(tmp_path, monkeypatch):
-    monkeypatch.setenv("TESELA_DEVICE", "sim")
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "language.md").read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 3
-    path = tmp_path / "page.py"
-    path.write_text("\n".join(blocks))
-    kernels = [k for k in runpy.run_path(str(path)).values() if isinstance(k, tesela.KernelFunction)]
-    assert [k.name for k in kernels] == ["gemm", "rms_norm", "count_positive"] and "tile.dot" in kernels[0].ir()

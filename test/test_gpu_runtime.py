@@ -110,6 +110,73 @@ def test_an_operator_of_torch():
         torch.testing.assert_close(function(x), torch.softmax(x, 1), rtol=1e-5, atol=1e-6)
 
 
+def integers(torch, *shape):
+    """Small integers in bf16, whose products and sums are exact."""
+    return torch.randint(-4, 5, shape, device="cuda").to(torch.bfloat16)
+
+
+def test_split_reductions_on_many_streams():
+    """Launches that overlap in time have workspaces of their own; each result is right, and the same bit for bit in each run."""
+    torch = pytest.importorskip("torch")
+    a, b = integers(torch, 200, 8192), integers(torch, 300, 8192)
+    wanted = a.float() @ b.float().T
+    random = torch.randn(200, 8192, device="cuda").to(torch.bfloat16), torch.randn(300, 8192, device="cuda").to(torch.bfloat16)
+    for parts, tile in ((2, (64, 64)), (7, (128, 128)), (16, (128, 256))):
+        kernel = gemm.compile(BM=tile[0], BN=tile[1], pins={"split": parts})
+        streams = [torch.cuda.Stream() for _ in range(4)]
+        torch.cuda.synchronize()
+        results = []
+        for _ in range(10):
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    results.append(kernel(a, b))
+        torch.cuda.synchronize()
+        assert all(torch.equal(result, wanted) for result in results), (parts, tile)
+        first = kernel(*random)
+        assert all(torch.equal(kernel(*random), first) for _ in range(20)), (parts, tile)
+
+
+def test_split_reductions_in_graphs():
+    """Captured on a stream that has launched before and on one that has not; graphs run beside each other, and beside launches."""
+    torch = pytest.importorskip("torch")
+    a, b = integers(torch, 100, 8192), integers(torch, 100, 8192)
+    wanted = a.float() @ b.float().T
+    kernel = gemm.compile(BM=64, BN=64, pins={"split": 8})
+    kernel(a, b)
+    outputs = [torch.zeros(100, 100, device="cuda") for _ in range(3)]
+    graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+    for graph, output in zip(graphs, outputs):
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            for _ in range(4):
+                kernel(a, b, output)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    for _ in range(20):
+        torch.cuda.synchronize()
+        for output in outputs:
+            output.zero_()
+        torch.cuda.synchronize()
+        for graph, stream in zip(graphs, streams):
+            with torch.cuda.stream(stream):
+                graph.replay()
+        with torch.cuda.stream(streams[2]):
+            kernel(a, b, outputs[2])
+        torch.cuda.synchronize()
+        assert all(torch.equal(output, wanted) for output in outputs)
+
+
+@pytest.mark.parametrize("shape", [(16, 7168, 7168), (1, 4096, 8192), (128, 256, 16384), (1000, 1000, 1000), (4000, 4104, 4040), (64, 64, 65536)])
+def test_calls_that_choose(shape):
+    """Whatever a call takes is right."""
+    torch = pytest.importorskip("torch")
+    m, n, k = shape
+    a, b = integers(torch, m, k), integers(torch, n, k)
+    from tesela.tools.sources import python_kernel
+
+    chosen = python_kernel(EXAMPLES / "gemm.py")
+    assert torch.equal(chosen(a, b), a.float() @ b.float().T)
+
+
 def torch_matrices(torch, m, n, k, seed=0):
     generator = torch.Generator("cuda").manual_seed(seed)
     return (torch.randn(*shape, device="cuda", generator=generator).bfloat16() for shape in ((m, k), (n, k)))

@@ -52,6 +52,13 @@ def test_one_role_as_well():
     assert groups(scheduled("gemm", WHOLE)) == [{"a", "b"}]
 
 
+def test_not_wanted():
+    assert groups(scheduled("gemm", f"{SPLIT}, join_channels = false")) == []
+    module = parse_module(HAND.format(**PLAIN))
+    JoinChannels("never").run(module, PassContext(get_target("sm_90a")))
+    assert "lockstep" not in str(module)
+
+
 def test_slots_lie_side_by_side():
     """64×16 and 16×64 elements of two bytes: 2048 bytes each, and the mbarriers are the same."""
     places = re.findall(r"lockstep 0 offset (\d+) barrier (\d+)", scheduled("gemm"))

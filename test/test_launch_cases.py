@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tesela
 from tesela.dialects.diagnostics import TeselaError
 from tesela.runtime.compile import compile
 
@@ -106,3 +107,14 @@ def test_stated_alignment_and_divisibility():
         kernel(base[:, 4:100], device="sim")
     with pytest.raises(TeselaError, match=r"softmax: N = 97 \(of x\), but a multiple of 8 is required"):
         kernel(base[:, :97], device="sim")
+
+
+def test_a_memref_without_strides_is_one_with_rows_anywhere():
+    kernel = tesela.compile("""tile.kernel @k(%x: memref<?x?xf32> [M, N], %y: memref<?x?xf32> [M, N]) grid(%i = M) {
+      %c0 = arith.constant 0 : index
+      %0 = tile.load %x[%i, %c0] : memref<?x?xf32> -> tensor<64xf32>
+      tile.store %0, %y[%i, %c0] : tensor<64xf32>, memref<?x?xf32>
+      tile.return
+    }""")
+    x = np.arange(500, dtype=np.float32).reshape(5, 100)
+    np.testing.assert_array_equal(kernel(x[:, 3:60], device="sim"), x[:, 3:60])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
+import inspect
+import sys
 import types
 import weakref
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from fake_launcher import fake_launcher, read_params
@@ -50,6 +54,15 @@ def test_argument_names_that_a_launcher_uses_itself(monkeypatch):
     launcher = make(**dict.fromkeys(names) | {"other": lambda *args: calls.append(args)})
     launcher(1, a0=2, launcher=3)
     assert calls == [(launcher, (1,), {"a0": 2, "launcher": 3}, None, None)]
+
+
+def test_a_kernel_is_a_function_to_others():
+    kernel = Kernel(Contract.of_plan(ROWS), lambda facts, target: Variant(facts, ROWS, ""))
+    assert callable(kernel) and "Raises TeselaError for every wrong argument" in (Kernel.__call__.__doc__ or "")
+    assert list(inspect.signature(kernel).parameters) == ["args", "device", "stream", "kwargs"]
+    assert list(inspect.signature(Kernel).parameters) == ["contract", "compiler", "target"]
+    with pytest.raises(TeselaError, match="argument 'x' is missing"):
+        functools.partial(kernel)()
 
 
 @pytest.fixture
@@ -103,6 +116,23 @@ def test_tensors_of_the_same_metadata(torch, rows):
         kernel(x, held[3])
     assert state.launches[-1] == (x.data_ptr(), held[3].data_ptr(), 8, 16, 16)
     assert state.long_ways == 1, "modes of torch do not matter"
+
+
+def test_a_launch_runs_nothing_but_its_launcher(torch, rows):
+    """Of our Python: slowness that creeps in would go unseen."""
+    kernel, state = rows
+    x, y = torch.zeros(8, 16), torch.zeros(8, 16)
+    kernel(x, y)
+    kernel(x, y)
+    frames = []
+    sys.setprofile(lambda frame, event, argument: frames.append((Path(frame.f_code.co_filename).parent.name, frame.f_code.co_name)) if event == "call" else None)
+    try:
+        kernel(x, y)
+    finally:
+        sys.setprofile(None)
+    ours = [(folder, name) for folder, name in frames if folder != "test"]
+    assert ours in ([("", "launcher")], [("", "launcher"), ("runtime", "accepts_nothing")])
+    assert len(state.launches) == 3
 
 
 def test_a_tensor_that_changes_in_place(torch, rows):

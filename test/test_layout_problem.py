@@ -133,7 +133,7 @@ def test_no_combination_is_better(name, target):
             )
             for table in problem.tables
         )
-        assert int(total.min()) == problem.solve().cost
+        assert int(total.min()) == problem.solve().cost <= made.optimum().cost
 
 
 def test_what_is_left_out_as_dominated_could_not_win(monkeypatch):
@@ -145,7 +145,7 @@ def test_what_is_left_out_as_dominated_could_not_win(monkeypatch):
     more = 0
     for small, large in zip(few, many):
         more += sum(map(len, (v.candidates for v in large.problem.variables))) - sum(map(len, (v.candidates for v in small.problem.variables)))
-        assert small.problem.solve().cost == large.problem.solve().cost
+        assert small.optimum().cost == large.optimum().cost
     assert more > 100
 
 

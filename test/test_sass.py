@@ -4,6 +4,7 @@ accumulators and no more waits than the PTX asks for."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tesela.dialects.ptx_program import Instr, LabelDef
 from tesela.runtime.assemble import assemble, find_ptxas
 from tesela.runtime.compile import compile
 from tesela.runtime.disassemble import Listing, Sass, disassemble, find_nvdisasm, read_sass
+from tesela.tools.sources import python_kernel
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 TARGETS = ("sm_90a", "sm_80")
@@ -118,6 +120,23 @@ def test_reading_sass():
     (loop,) = found.loops()
     assert [instruction.name for instruction in loop] == ["FFMA", "HGMMA", "BRA"]
     assert found.loops_with("HGMMA") == [loop] and found.loops_with("LDC") == []
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize("target", TARGETS)
+def test_machine_code_names_the_lines_of_python(target):
+    """What profilers and debuggers show: the file and line of the function that an instruction came of."""
+    path = EXAMPLES / "gemm.py"
+    kernel = python_kernel(path, "gemm").compile(target)
+    lines = path.read_text().split("\n")
+    places = Counter(re.findall(r'//## File "([^"]*)", line (\d+)', kernel.sass))
+    assert {file for file, _ in places} == {str(path)}
+    found = {lines[int(line) - 1].strip().split(" ")[0] for _, line in places}
+    assert {"acc", "C[m"} <= found
+    instruction = "HGMMA" if target == "sm_90a" else "HMMA"
+    before = kernel.sass.split(instruction)[0]
+    line = int(re.findall(r'//## File "[^"]*", line (\d+)', before)[-1])
+    assert "acc += A[" in lines[line - 1], "the product of the tensor cores is on the line that states it"
 
 
 @needs_nvdisasm

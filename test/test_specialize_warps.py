@@ -124,8 +124,12 @@ LARGE_GEMM = """tile.kernel @gemm(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], 
 }"""
 
 
-def variant(text: str):
-    made = compile(text, "sm_90a")
+ONE = {"cluster": 1}
+"""Blocks by themselves: clusters are the matter of test_form_clusters."""
+
+
+def variant(text: str, pins: dict[str, int] | None = None):
+    made = compile(text, "sm_90a", pins=pins)
     return made.variant(facts=usual_facts(made.contract))
 
 
@@ -137,7 +141,7 @@ def test_two_warpgroups_split_by_themselves_and_one_does_not():
 
 def test_what_the_text_says():
     """Registers change hands, one warp issues, both operands' slots are announced at once, and given back by one thread of each of two warpgroups."""
-    ptx = variant(gemm(128, 256)).ptx
+    ptx = variant(gemm(128, 256), ONE).ptx
     assert ".maxntid 384" in ptx and ".minnctapersm 1" in ptx
     assert ptx.count("setmaxnreg.inc.sync.aligned.u32 240") == 1 and ptx.count("setmaxnreg.dec.sync.aligned.u32 24") == 1
     loads = ptx.count("cp.async.bulk.tensor.2d.shared::cta.global")
@@ -153,7 +157,7 @@ def test_what_the_text_says():
 @pytest.mark.parametrize("tile", [(128, 128), (128, 256), (256, 128)], ids=str)
 def test_machine_code_of_large_tiles(tile):
     """Nothing is serialised or spilled, and no TMA instruction stands in a loop over the lanes."""
-    made = variant(gemm(*tile))
+    made = variant(gemm(*tile), ONE)
     for assembler in find_ptxas():
         done = assemble(made.ptx, "sm_90a", assembler=assembler)
         assert not done.messages and done.resources["gemm"].spill_stores == 0 and done.resources["gemm"].registers == 168
@@ -162,7 +166,7 @@ def test_machine_code_of_large_tiles(tile):
 @pytest.mark.skipif(find_nvdisasm() is None or not find_ptxas(), reason="needs nvdisasm and ptxas")
 def test_machine_code_of_the_loops():
     """In the consumer's loop a trip's four dots stand between one fence and one wait; the producer's two loads are in no loop over lanes."""
-    code = read_sass(variant(gemm(128, 256)).sass())["gemm"]
+    code = read_sass(variant(gemm(128, 256), ONE).sass())["gemm"]
     names = [[instruction.name for instruction in loop] for loop in code.loops()]
     computing = min((loop for loop in names if "HGMMA" in loop), key=len)
     assert computing.count("HGMMA") == 4

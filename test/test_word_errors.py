@@ -82,6 +82,36 @@ def asserted_value_as_message(x: Array[f32, N]):
     #                ^ the message of an assert must be a text known when compiling, found the scalar f32 -> print values with tesela.print
 
 
+# --- Assumptions ---
+
+
+@wrong
+def assumed_range_of_a_dimension(x: Array[f32, N]):
+    if True:
+        tesela.assume(N <= 4096)
+    #                 ^ of the dimension N a divisor can be assumed, and nothing else -> for a range write assert, or an if
+
+
+@wrong
+def assumed_expression(x: Array[f32, N], n: i32):
+    tesela.assume((n + 1) % 8 == 0)
+    #              ^ an assumption is about a variable or a dimension -> assign the value to a variable first
+
+
+@wrong
+def assumed_float(x: Array[f32, N]):
+    v = x[0]
+    tesela.assume(v >= 0)
+    #             ^ an assumption is about a dimension or an integer scalar, found the scalar f32
+
+
+@wrong
+def assumed_relation(x: Array[f32, N], n: i32, m: i32):
+    tesela.assume(n < m)
+#   ^ tesela.assume states what a dimension or a variable is a multiple of, or the range of a variable -> write tesela.assume(K % 64 == 0), or tesela.assume(0 <= start < 4096)
+    x[0] = 1.0
+
+
 # --- Inline PTX ---
 
 

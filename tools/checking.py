@@ -114,8 +114,8 @@ def _choose_dims(kernel: tile.KernelOp, rng: np.random.Generator, known: Mapping
 
 def make_arrays(kernel: tile.KernelOp, dims: Mapping[str, int], rng: np.random.Generator) -> dict[str, np.ndarray]:
     """An array for every array argument, random, laid out and aligned as the contract states."""
+    from ..dialects.tile_types import static_strides
     from ..passes.access import argument_align
-    from ..passes.dot_rules import static_strides
 
     arrays = {}
     shapes = array_shapes(kernel, dims)

@@ -21,6 +21,12 @@ their own; one after the token of no operation neither arrives nor counts.
 **In lockstep.** Channels that join-channels has put in one group have one set of mbarriers and one counter for each side. Their puts become one wait for the
 slots and one announcement of the sum of their bytes, at the last of them; the first of their gets waits, and one arrival gives all slots back.
 
+**In clusters.** A multicast put writes into the same slot of every block of the cluster, each block a part, and what each writes counts on the full mbarrier of the
+block that it arrives in. So a slot is free when the readers of all blocks have given it back: they arrive on the empty mbarriers of all, one lane for
+each. An arrival without a scope orders what was read before it, which is all that freeing asks for (nothing is published by it; measured: values
+stored before it are not seen). Blocks meet once before anything is sent, so that no mbarrier is used before it is there, and before they end, since shared
+memory goes with them.
+
 **Slots and phases.** Slot n mod depth is filled by put n and read by get n; an mbarrier completes its phase n div depth, whose parity the reader waits
 for. A counter runs from 0 to 2·depth - 1 and gives both; where depth is a power of two, it need not be set back. Puts and gets count apart, in `ctx.counters`, which control flow carries round loops and
 through conditionals like any other value. With one slot a put needs no counter, and a get one only for TMA.
@@ -42,18 +48,19 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from ...dialects import async_copy, ptx, tile
 from ...dialects.async_roles import role_of
 from ...dialects.launch_plan import Requirement, TensorMapSpec
-from ...dialects.layout import SharedLayout, TmaForm, TVLayout
+from ...dialects.layout import Mode, SharedLayout, TmaForm, TVLayout
 from ...dialects.layout_attrs import ConvertOp, SharedLayoutAttr
 from ...dialects.ptx import reg
 from ...passes import async_waits, dot_rules
-from ...passes.access import extent_divisor
+from ...passes.access import extent_divisor, memory_bytes
 from ...passes.alloc_shared import slot_stride
+from ...passes.form_clusters import Part, multicast_part
 from ...passes.join_channels import Access, check_lockstep, lockstep_group, standing_with
 from .context import Context, lowers
+from .elements import pick_values
 from .memory import distances, fill_registers, load_registers, plan_access
 from .shared_access import plan_read, plan_shared, write_tile
 
-SIZE = dot_rules.OPERAND_BYTES
 UNROLLED_ZERO_STORES = 16
 """Stores of zeros that stand one after another; more go into a loop."""
 COORDINATE_LIMIT = 0x7FF00000
@@ -66,7 +73,8 @@ class Channel:
     """A channel and where it lies: `offset` and `barrier` in bytes of the block's shared memory, `stride` bytes from slot to slot. `group`: the
     channels in lockstep with it, itself included; they have one set of mbarriers and counters. `via`: how it
     is filled. `by_descriptor`: wgmma reads it. `between_roles`: one role fills it, another takes it; then `by_warp` says whether every warp
-    gives its slots back for itself, or one thread for a warpgroup. `needs`: what its readers need."""
+    gives its slots back for itself, or one thread for a warpgroup. `senders`: how many blocks fill its slots, or
+    those of its group. `needs`: what its readers need."""
 
     op: async_copy.ChannelOp
     group: tuple[async_copy.ChannelOp, ...]
@@ -78,6 +86,7 @@ class Channel:
     by_descriptor: bool
     between_roles: bool
     by_warp: bool
+    senders: int
     needs: dot_rules.ChannelNeeds
 
     @property
@@ -92,6 +101,11 @@ class Channel:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.op.res.type.shape
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return memory_bytes(self.op.res.type.element)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +165,7 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
         any(isinstance(reader, async_copy.DotOp) for reader in readers),
         op.joins_roles(),
         not all(isinstance(reader, async_copy.DotOp) for member in group for reader, _, _ in dot_rules.buffer_readers(member.res)),
+        max((_senders(ctx, put) for member in group for put in member.fills() if isinstance(put, async_copy.PutOp)), default=1),
         dot_rules.channel_needs(op.res, ctx.target),
     )
     ctx.state[op.res] = channel
@@ -193,10 +208,22 @@ def _check_roles(ctx: Context, channel: Channel) -> None:
         raise ctx.error(channel.op, "a channel that a role uses must be filled and taken in roles", "move all of its operations into roles")
 
 
+def _senders(ctx: Context, put: async_copy.PutOp) -> int:
+    """How many blocks a put's tile comes from. Raises TeselaError where the blocks form no such cluster."""
+    if put.multicast is None:
+        return 1
+    blocks, shape = put.multicast.value.data, tile.cluster_shape(ctx.kernel)
+    if shape is None or prod(shape) != blocks or not tile.walks_its_grid(ctx.kernel):
+        raise ctx.error(put, f"the put is for clusters of {blocks} blocks, but the kernel's blocks do not walk the grid in such", "run form-clusters, then persist-grid")
+    if role_of(put) is None:
+        raise ctx.error(put, "a multicast put stands outside of roles", "let one role fill the channel and another take what it holds")
+    return blocks
+
+
 def _arrivals(channel: Channel) -> int:
     """How many threads arrive to give a slot back."""
     warps = dot_rules.block_warps(channel.op.takers()[0])
-    return warps if channel.by_warp else warps // dot_rules.WARPGROUP_WARPS
+    return channel.senders * (warps if channel.by_warp else warps // dot_rules.WARPGROUP_WARPS)
 
 
 def _via(ctx: Context, put: async_copy.PutOp) -> str:
@@ -235,7 +262,12 @@ def _publish(ctx: Context) -> None:
         ctx.inst("fence.mbarrier_init.release.cluster", guard=ctx.one_thread())
     if any(channel.by_descriptor for channel in zeroed):
         ctx.inst("fence.proxy.async.shared::cta")
-    if tma or zeroed:
+    if any(channel.senders > 1 for channel in channels):
+        if zeroed:
+            ctx.barrier()
+        ctx.inst("barrier.cluster.arrive.relaxed.aligned")
+        ctx.inst("barrier.cluster.wait.aligned")
+    elif tma or zeroed:
         ctx.barrier()
 
 
@@ -332,44 +364,63 @@ def _put_tma(ctx: Context, puts: Sequence[Access]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _TmaCopy:
-    """A put by TMA into the slot at `address`: a copy for each box of the buffer."""
+    """A put by TMA into the slot at `address`: a copy for each box of the buffer, or, if it is multicast, of this block's `part` of each."""
 
     put: async_copy.PutOp
     layout: SharedLayout
     form: TmaForm
+    part: Part | None
     tensormap: SSAValue
     address: SSAValue
 
     @staticmethod
     def of(ctx: Context, put: async_copy.PutOp, slot: SSAValue) -> _TmaCopy:
         channel = _channel_of(ctx, put.channel)
-        form = channel.layout.tma_form(SIZE)
+        form = channel.layout.tma_form(channel.size)
         assert form is not None, "choose_put has checked it"
         of, others = put.tile_dims(), _other_dims(put)
-        box = (*(form.box[d] for d in form.order), *(1 for _ in others))
+        blocks = _senders(ctx, put)
+        part = multicast_part(channel.layout, channel.size, blocks) if blocks > 1 else None
+        if blocks > 1 and part is None:
+            raise ctx.error(put, f"the tile cannot be loaded in {blocks} parts", "leave multicast out")
+        extents = {} if part is None else {part.dim: part.extent}
+        box = (*(extents.get(d, form.box[d]) for d in form.order), *(1 for _ in others))
         spec = TensorMapSpec(ctx.argument_name(put.array), (*(of[d] for d in form.order), *others), box, form.swizzle_bytes)
         tensormap = ctx.tensormap(put.array, spec)
         leader = ctx.leader()
         ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=leader))
         ctx.require(Requirement("align", spec.arg, 16))
         require_coordinates(ctx, put.array)
-        return _TmaCopy(put, channel.layout, form, tensormap, _slot_address(ctx, channel, slot))
+        return _TmaCopy(put, channel.layout, form, part, tensormap, _slot_address(ctx, channel, slot))
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return memory_bytes(self.put.array.type.element_type)
 
     @property
     def nbytes(self) -> int:
-        """What the copies write, past the array's edges too."""
-        return SIZE * len(self.form.starts) * prod(self.form.box)
+        """What the copies of all blocks that send write into one of them, past the array's edges too."""
+        return self.size * len(self.form.starts) * prod(self.form.box)
 
     def issue(self, ctx: Context, barrier: SSAValue) -> None:
         """The copies, which complete on `barrier`; by one thread."""
         of, others = self.put.tile_dims(), _other_dims(self.put)
         starts = [coordinate(ctx, index) for index in self.put.indices]
         rank = len(of) + len(others)
-        opcode = f"cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
+        where = "cta" if self.part is None else "cluster"
+        opcode = f"cp.async.bulk.tensor.{rank}d.shared::{where}.global.tile.mbarrier::complete_tx::bytes"
+        address, mask = self.address, []
+        if self.part is not None:
+            opcode += ".multicast::cluster"
+            number = ctx.special("%cluster_ctarank")
+            starts[of[self.part.dim]] = ctx.add(starts[of[self.part.dim]], ctx.mul(number, self.part.extent))
+            address = ctx.add(address, ctx.mul(number, self.part.nbytes))
+            mask = [ctx.const((1 << self.put.multicast.value.data) - 1, "b16")]
         for start in self.form.starts:
             coords = [ctx.add(starts[of[d]], start[d]) for d in self.form.order] + [starts[d] for d in others]
-            target = ctx.add(self.address, self.layout.offset(start) * SIZE)
-            ctx.inst(opcode, [target, self.tensormap, ctx.concat(coords), barrier])
+            target = ctx.add(address, self.layout.offset(start) * self.size)
+            ctx.inst(opcode, [target, self.tensormap, ctx.concat(coords), barrier, *mask])
 
 
 def _other_dims(put: async_copy.PutOp) -> list[int]:
@@ -393,17 +444,12 @@ def coordinate(ctx: Context, index: SSAValue) -> SSAValue:
     return ctx.narrow(value)
 
 
-def _copy_layout(ctx: Context, channel: Channel, vector: int) -> TVLayout:
-    """How the block's threads share a copy into the channel: along the contiguous dimension first, `vector` elements each."""
-    return dot_rules.copy_layout(channel.layout, channel.shape, ctx.threads, vector)
-
-
 def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, width: int) -> None:
-    vector = width // SIZE
-    layout = _copy_layout(ctx, channel, vector)
+    vector = width // channel.size
+    layout = dot_rules.copy_layout(channel.layout, channel.shape, ctx.threads, vector, dot_rules.contiguous_dim(op))
     indices, of = tuple(op.indices), op.tile_dims()
     source = plan_access(ctx, op.array, indices, of, layout, channel.shape, vector)
-    target = plan_shared(ctx, address, channel.layout, SIZE, layout, vector, channel.shape)
+    target = plan_shared(ctx, address, channel.layout, channel.size, layout, vector, channel.shape)
     coords = [layout.value_coords(value) for value in range(0, layout.num_values, vector)]
     inner = dot_rules.contiguous_dim(op)
     assert inner is not None, "copies of several elements are along a unit stride"
@@ -426,7 +472,7 @@ def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address:
         else:
             at = coord[inner]
             if at not in sizes:
-                sizes[at] = ctx.mul(ctx.min_(ctx.sub(after, at), vector), SIZE)
+                sizes[at] = ctx.mul(ctx.min_(ctx.sub(after, at), vector), channel.size)
             nbytes = sizes[at]
         size = ctx.inst("selp.b32", [nbytes, ctx.const(0), predicate], [reg("b32")])
         ctx.inst(opcode, [destination, origin, size], imms=[width], guard=guard)
@@ -442,12 +488,45 @@ def _maybe_one(ctx: Context, registers: SSAValue | None, index: int) -> SSAValue
 
 
 def _put_ld(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue) -> None:
-    layout = _copy_layout(ctx, channel, 2)  # pairs, so that shared memory is written by words
-    kind = op.array.type.element_type
+    kind, size = op.array.type.element_type, channel.size
+    words = max(1, 4 // size)  # so that shared memory is written by words
+    inner, rows = dot_rules.contiguous_of(channel.layout, len(channel.shape) - 1), dot_rules.contiguous_dim(op)
+    if rows is not None and rows != inner and words > 1:
+        _put_transposed(ctx, op, channel, address, inner, rows)
+        return
+    layout = dot_rules.copy_layout(channel.layout, channel.shape, ctx.threads, words, rows)
     n = layout.num_values
     access = plan_access(ctx, op.array, tuple(op.indices), op.tile_dims(), layout, channel.shape, 1)
     value = load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, None))
-    write_tile(ctx, address, channel.layout, layout, channel.shape, value, ctx.first_holder(layout))
+    write_tile(ctx, address, channel.layout, layout, channel.shape, value, ctx.first_holder(layout), size)
+
+
+def _put_transposed(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, inner: int, rows: int) -> None:
+    """A tile contiguous along `rows` in the array, along `inner` in the buffer. Each thread takes square blocks of as many elements a side as fill a word:
+    neighbouring threads load neighbouring words of the array, if its alignment is known, and what a thread stores are words, too."""
+    kind, size, shape = op.array.type.element_type, channel.size, channel.shape
+    side = 4 // size
+    order = (rows, *(d for d in reversed(range(len(shape))) if d != rows))
+    blocks = tuple(-(-extent // side) if d in (inner, rows) else extent for d, extent in enumerate(shape))
+    over = TVLayout.blocked(blocks, ctx.threads, order, 1)
+
+    def scaled(mode: Mode) -> Mode:
+        return Mode(mode.extent, tuple(step * side if d in (inner, rows) else step for d, step in enumerate(mode.stride)))
+
+    def along(dim: int) -> Mode:
+        return Mode(side, tuple(int(d == dim) for d in range(len(shape))))
+
+    thread, more = tuple(map(scaled, over.thread)), tuple(map(scaled, over.value))
+    loaded, stored = TVLayout(thread, (along(rows), along(inner), *more)), TVLayout(thread, (along(inner), along(rows), *more))
+    n = loaded.num_values
+    align, of = ctx.stride_align(op.array), op.tile_dims()
+    whole = all(known % side == 0 for known in (ctx.divisor(op.indices[of[rows]]), extent_divisor(ctx.kernel, op.array, of[rows]), shape[rows]))
+    vector = side if whole and dot_rules.known_align(op, align) % 4 == 0 else 1
+    access = plan_access(ctx, op.array, tuple(op.indices), of, loaded, shape, vector)
+    value = load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, None))
+    order_of = {loaded.value_coords(v): v for v in range(n)}
+    turned = pick_values(ctx, value, kind, n, [order_of[stored.value_coords(v)] for v in range(n)])
+    write_tile(ctx, address, channel.layout, stored, shape, turned, ctx.first_holder(stored), size)
 
 
 @lowers(async_copy.WriteOp)
@@ -463,6 +542,7 @@ def _write(ctx: Context, op: async_copy.WriteOp) -> None:
         channel.shape,
         ctx.get(op.value),
         ctx.first_holder(layout),
+        channel.size,
     )
 
 
@@ -532,7 +612,7 @@ def _read(ctx: Context, op: async_copy.ReadOp) -> None:
     if _feeds_the_next_dot(op):  # the dot reads step by step, which takes fewer registers
         ctx.state[op.res] = buffer
     else:
-        ctx.set(op.res, plan_read(ctx, buffer.address(ctx), buffer.layout, ctx.layout(op.res)).emit(ctx))
+        ctx.set(op.res, plan_read(ctx, buffer.address(ctx), buffer.layout, ctx.layout(op.res), memory_bytes(op.res.type.element_type)).emit(ctx))
 
 
 def _feeds_the_next_dot(op: async_copy.ReadOp) -> bool:
@@ -572,12 +652,41 @@ def _arrive(ctx: Context, release: async_copy.ReleaseOp) -> None:
     key = (channel.counted_as, "release")
     before = ctx.counters[key]
     slot, _ = _advance(ctx, channel, "release")
-    one = ctx.elected() if channel.by_warp else ctx.warpgroup_leader()
+    if channel.senders > 1:
+        one = _first_lanes(ctx, channel)
+    else:
+        one = ctx.elected() if channel.by_warp else ctx.warpgroup_leader()
     if release.token in ctx.flagged:
         happened = ctx.get(release.token)
         one = ctx.both(one, happened)
         ctx.counters[key] = ctx.inst("selp.b32", [ctx.counters[key], before, happened], [reg("b32")])
-    ctx.inst("mbarrier.arrive.shared::cta.b64", [_barrier_address(ctx, channel, slot, empty=True)], guard=one)
+    if channel.senders > 1:
+        ctx.inst("mbarrier.arrive.shared::cluster.b64", [ctx.add(_barriers_of_lane(ctx, channel), ctx.shl(slot, 3))], guard=one)
+    else:
+        ctx.inst("mbarrier.arrive.shared::cta.b64", [_barrier_address(ctx, channel, slot, empty=True)], guard=one)
+
+
+def _first_lanes(ctx: Context, channel: Channel) -> SSAValue:
+    """A predicate that holds in as many lanes as blocks are to be told: of each warp, or of the first of each warpgroup."""
+
+    def make() -> SSAValue:
+        few = ctx.compare("lt", "s32", ctx.lane(), channel.senders)
+        found = few if channel.by_warp else ctx.both(few, ctx.compare("eq", "s32", ctx.and_(ctx.warp(), 3), 0))
+        assert found is not None
+        return found
+
+    return ctx.once(("first lanes", channel.senders, channel.by_warp), make)
+
+
+def _barriers_of_lane(ctx: Context, channel: Channel) -> SSAValue:
+    """The address, in the cluster's window, of the channel's empty mbarriers in the block whose number in the cluster is the lane's."""
+    assert channel.barrier is not None
+    offset = channel.barrier + 8 * channel.depth
+
+    def make() -> SSAValue:
+        return ctx.inst("mapa.shared::cluster.u32", [ctx.shared_address(offset), ctx.and_(ctx.lane(), channel.senders - 1)], [reg("b32")])
+
+    return ctx.once(("barriers of the lane", offset), make)
 
 
 def _released_before(op: Operation) -> Iterator[async_copy.ReleaseOp]:

@@ -4,7 +4,8 @@ One walk rebuilds a tile kernel as a ptx kernel. Handlers, one for each op, are 
 they find their operands with `ctx.get`, add instructions with `ctx.inst`, and hand on results with `ctx.set`.
 
 **Registers of a tile.** A thread holds its layout's `num_values` elements in value order: 32-bit elements in b32, 64-bit ones in b64, i1 as
-predicates; 16-bit elements are packed two to a b32, the lower value in the low half (one b16 where there is a single value); i8 in b16, one each.
+predicates; 16-bit elements are packed two to a b32, the lower value in the low half, and 8-bit ones four, the lowest first; where their number is odd (no
+multiple of four), each has a b16 of its own, in whose low half an 8-bit element lies and whose high half says nothing.
 A scalar is one register: index and i64 b64, i32 and f32 b32, f16, bf16, i16 and i8 b16, i1 a predicate.
 
 **The prologue.** What depends only on the thread or on parameters (thread coordinates, pointers, strides) is computed once, at the top of the
@@ -20,6 +21,8 @@ from typing import Any, TypeVar
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
+    Float8E4M3FNType,
+    Float8E5M2Type,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -41,10 +44,10 @@ from ...dialects.layout_attrs import TVLayoutAttr
 from ...dialects.ptx import RegType, reg
 from ...dialects.ptx_isa import lookup
 from ...dialects.target import Target
+from ...dialects.tile_types import static_strides
 from ...passes.access import argument_align
 from ...passes.async_waits import flagged_tokens, wait_depths
 from ...passes.divisibility import Divisibility
-from ...passes.dot_rules import static_strides
 
 _OF_A_ROLE = (
     "first_warp", "warps", "threads", "barrier_number", "one_warp", "scratch_base", "scratch_bytes", "prologue", "_once", "_static", "_scopes",
@@ -77,6 +80,8 @@ def element_bits(kind: Attribute) -> int:
     match kind:
         case Float32Type():
             return 32
+        case Float8E4M3FNType() | Float8E5M2Type():
+            return 8
         case Float16Type() | BFloat16Type():
             return 16
         case Float64Type() | IndexType():
@@ -98,9 +103,15 @@ def register_type(kind: Attribute, layout: TVLayout | None) -> RegType:
     if layout is None:
         return reg(scalar_class(kind))
     values = layout.num_values
-    if element_bits(kind) == 16 and values % 2 == 0:
-        return reg("b32", values // 2)
-    return reg(scalar_class(kind), values)
+    per_register = packed(kind, values)
+    return reg("b32", values // per_register) if per_register > 1 else reg(scalar_class(kind), values)
+
+
+def packed(kind: Attribute, n: int) -> int:
+    """How many of n elements one register holds."""
+    bits = element_bits(kind)
+    per_register = 32 // bits if bits in (8, 16) else 1
+    return per_register if n % per_register == 0 else 1
 
 
 class Context:
@@ -128,6 +139,7 @@ class Context:
         self.min_blocks: int | None = None  # how many blocks a multiprocessor should hold at least; None: as the assembler likes
         self.scratch_base = 0
         self.scratch_bytes = 0
+        self.workspace_bytes = 0  # of one block: what blocks that share a point of the grid leave for each other
         self.location = kernel.location
         self._values: dict[SSAValue, SSAValue] = {}
         self._constants: dict[tuple[int, str], SSAValue] = {}

@@ -8,9 +8,10 @@ requirements under which the code is right, notes on slow paths.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StridedLayoutAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, i64
 from xdsl.ir import Region
 
 from ...dialects import ptx, tile
@@ -22,8 +23,10 @@ from ...dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, Sc
 from ...dialects.ptx import reg
 from ...dialects.target import Target
 from ...passes.access import memory_bytes
+from ...passes.alloc_shared import SCRATCH_ALIGNMENT
 from ...passes.base import Pass, PassContext
-from . import channels, dots, elementwise, indexed, inline, memory, messages, pairs, reduce, roles, shapes  # noqa: F401 -- they register their handlers
+from ...passes.dot_rules import round_up
+from . import channels, dots, elementwise, indexed, inline, memory, messages, pairs, parts, reduce, roles, shapes  # noqa: F401 -- they register their handlers
 from .context import Context, lowers, scalar_class
 from .control import lower_block
 from .stores import finish_stores
@@ -39,8 +42,8 @@ def kernel_warps(kernel: tile.KernelOp) -> int:
     stated = kernel.attributes.get("warps")
     if stated is None:
         return DEFAULT_WARPS
-    if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 16, 32):
-        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 16 or 32, found {stated}")
+    if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 12, 16, 32):
+        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 12, 16 or 32, found {stated}")
     return stated.value.data
 
 
@@ -62,7 +65,7 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
     """The ptx kernel of a tile kernel that has layouts. Raises TeselaError at the op that cannot be lowered."""
     ctx = Context(kernel, target, kernel_warps(kernel))
     shared = kernel.attributes.get("shared")
-    ctx.scratch_base = -(-shared.value.data // 16) * 16 if isinstance(shared, IntegerAttr) else 0
+    ctx.scratch_base = round_up(shared.value.data, SCRATCH_ALIGNMENT) if isinstance(shared, IntegerAttr) else 0
     for name, argument in zip(kernel.names, kernel.args):
         if not isinstance(argument.type, MemRefType):
             ctx.set(argument, _scalar_argument(ctx, name, argument.type))
@@ -73,6 +76,9 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
         ctx.set(argument, ctx.once(("grid", axis), lambda block_id=block_id: ctx.widen(block_id)))
     lower_block(ctx, kernel.body.block)
     finish_stores(ctx)
+    if tile.cluster_shape(kernel) is not None:  # shared memory goes with its block, and others may still send to it
+        ctx.inst("barrier.cluster.arrive")
+        ctx.inst("barrier.cluster.wait")
 
     entry = ctx.entry
     first = entry.first_op
@@ -122,8 +128,6 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
         exprs = kernel.shape_exprs(index) or ()
         noalias = kernel.arg_attr(index, "noalias") is not None
         strides = tuple(ctx.static_stride(argument, dim) for dim in range(kind.get_num_dims()))
-        if not isinstance(kind.layout, StridedLayoutAttr) and kind.get_num_dims() and None in strides:
-            raise ctx.error(argument, f"argument %{name}: state its strides, as in strided<[?, 1]>")
         args.append(
             ArrayArg(
                 name,
@@ -150,11 +154,21 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
         tuple(ctx.params.values()),
         ctx.threads,
         shared_bytes,
+        *_cluster(kernel),
         requirements=tuple(requirements),
         notes=tuple(ctx.notes),
         persistent=tile.walks_its_grid(kernel),
+        workspace_bytes=ctx.workspace_bytes,
         messages=tuple(ctx.messages),
     )
+
+
+def _cluster(kernel: tile.KernelOp) -> tuple[tuple[int, int, int], int]:
+    """The blocks of a cluster as they are launched, and the axis of the logical grid along which they stand."""
+    shape = tile.cluster_shape(kernel)
+    if shape is None:
+        return (1, 1, 1), 0
+    return (prod(shape), 1, 1), next(axis for axis, n in enumerate(shape) if n > 1)
 
 
 @lowers(tile.BlockIndexOp)

@@ -18,17 +18,26 @@ from ...dialects import tile
 from ...dialects.layout import TVLayout
 from ...dialects.ptx import reg
 from ...dialects.tile import ReduceKind, element_type, shape_of
+from ...passes.skip_identities import ONLY_BEYOND, bound_of
 from .context import Context, element_bits, lowers
-from .elements import check_lowered, from_f32, from_int, is_float, to_f32, to_int
+from .elements import any_lane, check_lowered, from_int, is_double, is_float, to_int
+from .elementwise import double_op, from_work, to_work
 from .shapes import inside_tile
 
 Parts = list[SSAValue]  # one register vector for each component: (value,) or (value, index)
 Combine = Callable[[Parts, Parts], Parts]
 
 MINUS_INF, PLUS_INF, ONE = 0xFF800000, 0x7F800000, 0x3F800000
+MINUS_DOUBLE_INF, DOUBLE_INF = 0xFFF0000000000000 - (1 << 64), 0x7FF0000000000000
+DOUBLE_IDENTITIES = {
+    ReduceKind.SUM: 0, ReduceKind.PROD: 0x3FF0000000000000, ReduceKind.MAX: MINUS_DOUBLE_INF, ReduceKind.ARGMAX: MINUS_DOUBLE_INF,
+    ReduceKind.MIN: DOUBLE_INF, ReduceKind.ARGMIN: DOUBLE_INF,
+}  # fmt: skip
 
 
 def _identity(kind: ReduceKind, floats: bool, bits: int) -> int:
+    if floats and bits == 64:
+        return DOUBLE_IDENTITIES[kind]
     low, high = (MINUS_INF, PLUS_INF) if floats else (-(1 << bits - 1), (1 << bits - 1) - 1)
     match kind:
         case ReduceKind.SUM:
@@ -42,7 +51,7 @@ def _identity(kind: ReduceKind, floats: bool, bits: int) -> int:
 
 
 def _combiner(ctx: Context, kind: ReduceKind, floats: bool, cls: str) -> Combine:
-    suffix = "f32" if floats else f"s{cls[1:]}"
+    suffix = f"{'f' if floats else 's'}{cls[1:]}"
     names = {
         ReduceKind.SUM: "add.rn" if floats else "add",
         ReduceKind.PROD: "mul.rn" if floats else "mul.lo",
@@ -51,6 +60,8 @@ def _combiner(ctx: Context, kind: ReduceKind, floats: bool, cls: str) -> Combine
     }
     if kind in names:
         opcode = f"{names[kind]}.{suffix}"
+        if suffix == "f64":
+            return lambda a, b: [double_op(ctx, opcode, [a[0], b[0]], a[0].type.count)]
         return lambda a, b: [ctx.inst(opcode, [a[0], b[0]], [a[0].type])]
     return _arg_combiner(ctx, kind, floats, suffix)
 
@@ -65,8 +76,8 @@ def _arg_combiner(ctx: Context, kind: ReduceKind, floats: bool, suffix: str) -> 
         wins = ctx.inst(f"setp.{better}.{suffix}", [b[0], a[0]], [preds])
         ties = ctx.inst(f"setp.eq.{suffix}", [b[0], a[0]], [preds])
         if floats:
-            a_nan = ctx.inst("setp.nan.f32", [a[0], a[0]], [preds])
-            b_nan = ctx.inst("setp.nan.f32", [b[0], b[0]], [preds])
+            a_nan = ctx.inst(f"setp.nan.{suffix}", [a[0], a[0]], [preds])
+            b_nan = ctx.inst(f"setp.nan.{suffix}", [b[0], b[0]], [preds])
             a_number = ctx.inst("not.pred", [a_nan], [preds])
             wins = ctx.inst("or.pred", [wins, ctx.inst("and.pred", [b_nan, a_number], [preds])], [preds])
             ties = ctx.inst("or.pred", [ties, ctx.inst("and.pred", [b_nan, a_nan], [preds])], [preds])
@@ -87,10 +98,10 @@ def _reduce(ctx: Context, op: tile.ReduceOp) -> None:
     source = ctx.layout(op.source)
     shape = shape_of(op.source.type)
     n = source.num_values
-    floats = is_float(element)
+    floats = is_float(element) or is_double(element)
     bits = element_bits(element)
     values = ctx.get(op.source)
-    wide = to_f32(ctx, values, element, n) if floats else to_int(ctx, values, element, n)
+    wide = to_work(ctx, values, element, n) if floats else to_int(ctx, values, element, n)
     cls = wide.type.cls
     identity = ctx.const(_identity(kind, floats, bits), cls)
     indexed = kind in (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
@@ -106,36 +117,56 @@ def _reduce(ctx: Context, op: tile.ReduceOp) -> None:
     combine = _combiner(ctx, kind, floats, cls)
 
     parts = _within_thread(ctx, source, axis, parts, combine)
-    parts = _within_warp(ctx, source, axis, parts, combine)
-    parts = _among_warps(ctx, source, axis, parts, combine)
-    _hand_on(ctx, op, source.project(axis), axis, source, parts, indexed, floats)
+    if ONLY_BEYOND in op.attributes and all(weight < 32 for weight, _ in _axis_digits(source, axis)):
+        parts = [_if_beyond(ctx, op, source, axis, parts[0], combine)]
+    else:
+        parts = _within_warp(ctx, source, axis, parts, combine)
+        parts = _among_warps(ctx, source, axis, parts, combine)
+    _hand_on(ctx, op, axis, source, parts, indexed, floats)
+
+
+def _if_beyond(ctx: Context, op: tile.ReduceOp, source: TVLayout, axis: int, part: SSAValue, combine: Combine) -> SSAValue:
+    """The lanes' extremes combined, in warps of which a lane has one beyond the bound that it will be compared with; in others, where the comparison
+    is false for each, as they are."""
+    bound = bound_of(op)
+    if bound is None:
+        raise ctx.error(op, f"{ONLY_BEYOND} needs a comparison with a bound and selections by it as the only uses", "leave it to skip-identities")
+    own = ctx.pick(part, _order(ctx, op, source, axis))
+    beyond = ctx.compare("gt" if op.kind.data is ReduceKind.MAX else "lt", "f32", own, ctx.get(bound))
+    some = any_lane(ctx, beyond)
+    return ctx.if_(some, lambda: _within_warp(ctx, source, axis, [part], combine), lambda: [part], [part.type])[0]
+
+
+def _order(ctx: Context, op: tile.ReduceOp, source: TVLayout, axis: int) -> list[int]:
+    """For each value of the result which of the combined ones it is. Raises TeselaError where the result's layout is not the source's without
+    the axis."""
+    result, projected = ctx.layout(op.res), source.project(axis)
+    held = {}
+    for v in range(source.num_values):
+        at = source.value_coords(v)
+        held.setdefault(at[:axis] + at[axis + 1 :], source.value_index(axis, v))
+    wanted = [held.get(result.value_coords(v)) for v in range(result.num_values)]
+    threads = [[mode.stride for mode in layout.normalized().thread] for layout in (result, projected)]
+    if None in wanted or threads[0] != threads[1]:
+        raise ctx.error(op, f"the result's layout {result} is not the source's without axis {axis}", "run infer-layouts")
+    return wanted
 
 
 def _hand_on(
-    ctx: Context, op: tile.ReduceOp, projected: TVLayout, axis: int, source: TVLayout, parts: Parts, indexed: bool, floats: bool
+    ctx: Context, op: tile.ReduceOp, axis: int, source: TVLayout, parts: Parts, indexed: bool, floats: bool
 ) -> None:
     """Sets the result, in the order of the result's own layout, rounded or narrowed to its element type."""
     value = parts[-1]
     kind = element_type(op.res.type)
     if isinstance(op.res.type, TensorType):
-        result = ctx.layout(op.res)
-        held = {}
-        for v in range(source.num_values):
-            at = source.value_coords(v)
-            held.setdefault(at[:axis] + at[axis + 1 :], source.value_index(axis, v))
-        wanted = [held.get(result.value_coords(v)) for v in range(result.num_values)]
-        if None in wanted or [mode.stride for mode in result.normalized().thread] != [
-            mode.stride for mode in projected.normalized().thread
-        ]:
-            raise ctx.error(op, f"the result's layout {result} is not the source's without axis {axis}", "run infer-layouts")
-        value = ctx.pick(value, wanted)
-        n = result.num_values
+        wanted = _order(ctx, op, source, axis)
+        value, n = ctx.pick(value, wanted), len(wanted)
     else:
         n = 1
     if indexed:
         ctx.set(op.res, value)
     else:
-        ctx.set(op.res, from_f32(ctx, value, kind, n) if floats else from_int(ctx, value, kind, n))
+        ctx.set(op.res, from_work(ctx, value, kind, n) if floats else from_int(ctx, value, kind, n))
 
 
 def _within_thread(ctx: Context, source: TVLayout, axis: int, parts: Parts, combine: Combine) -> Parts:

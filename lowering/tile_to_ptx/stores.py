@@ -1,6 +1,7 @@
 """Lowering of async.store: registers to a buffer, the buffer to memory by TMA, one part of the tile after another.
 
-    one thread        waits until the store that read this buffer before has read it (cp.async.bulk.wait_group.read)
+    one thread        waits until the store that read this buffer before has read it (cp.async.bulk.wait_group.read, which all execute, to save the
+                      branch: the others have nothing to wait for)
     all               meet; write their values of the part (stmatrix where it fits); fence.proxy.async; meet
     the same thread   issues the store and commits a group
 
@@ -65,11 +66,14 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
     ctx.order_access(op.array, "w")
 
     rank = len(spec.dims)
+    at = [coordinate(ctx, index) for index in op.indices]
+    if own is not None:
+        at[of[own.dim]] = ctx.add(at[of[own.dim]], first_row)
     starts = [range(0, whole, extent) for whole, extent in zip(kind.get_shape(), extents)]
     for number, corner in enumerate(product(*starts)):
         inside = [v for v in range(layout.num_values) if layout.value_coords(v)[inner] // extents[inner] * extents[inner] == corner[inner]]
         buffer = ctx.shared_address(offset + number % depth * nbytes)
-        ctx.inst("cp.async.bulk.wait_group.read", imms=[depth - 1], guard=issuer)
+        ctx.inst("cp.async.bulk.wait_group.read", imms=[depth - 1])
         _meet(ctx, own)
         values = _picked(ctx, registers, inside, layout.num_values // registers.type.count)
         write_tile(ctx, buffer, shared, part, extents, values, ctx.first_holder(part), size)
@@ -77,9 +81,6 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
         _meet(ctx, own)
 
         def issue() -> None:
-            at = [coordinate(ctx, index) for index in op.indices]
-            if own is not None:
-                at[of[own.dim]] = ctx.add(at[of[own.dim]], first_row)
             for start in form.starts:
                 coords = [ctx.add(at[of[d]], corner[d] + start[d]) for d in form.order] + [at[d] for d in others]  # noqa: B023
                 source = ctx.add(ctx.add(buffer, shared.offset(start) * size), ctx.mul(first_row, extents[inner] * size))  # noqa: B023
@@ -124,4 +125,4 @@ def _picked(ctx: Context, registers: SSAValue, which: Sequence[int], per_registe
 def finish_stores(ctx: Context) -> None:
     """Before the threads of a role, or block, end: what they store has left shared memory, and is in memory."""
     if ctx.stores_under_way:
-        ctx.inst("cp.async.bulk.wait_group", imms=[0], guard=ctx.elected())
+        ctx.inst("cp.async.bulk.wait_group", imms=[0])

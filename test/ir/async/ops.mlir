@@ -10,7 +10,7 @@ tile.kernel @stage(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %B: memref<?x?x
   %f0 = arith.constant 0.0 : f32
   %zero = tile.full %f0 : f32 -> tensor<128x64xf32>
   %ca = async.channel depth 2 : !async.channel<128x64xbf16>
-  %cb = async.channel depth 2 offset 32768 barrier 49152 : !async.channel<64x64xbf16>
+  %cb = async.channel depth 2 lockstep 1 offset 32768 barrier 49152 : !async.channel<64x64xbf16>
   %acc = scf.for %k = %c0 to %K step %c64 iter_args(%c = %zero) -> (tensor<128x64xf32>) {
     async.put %ca, %A[%m, %k] : !async.channel<128x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
     async.put %cb, %B[%n, %k] dims [0, 1] via "cp.async" : !async.channel<64x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
@@ -40,7 +40,7 @@ tile.kernel @in_flight(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %C: memref<
   %first = async.ready %zero : tensor<64x64xf32>
   %none = async.token none : !async.token
   %acc, %last = scf.for %k = %c0 to %K step %c64 iter_args(%p = %first, %before = %none) -> (!async.pending<tensor<64x64xf32>>, !async.token) {
-    async.put %ch, %A[%m, %k] : !async.channel<64x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
+    async.put %ch, %A[%m, %k] via "tma" multicast 2 : !async.channel<64x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
     %a = async.get %ch : !async.channel<64x64xbf16> -> !async.buffer<64x64xbf16>
     %q, %read = async.dot %a, %a, %p : !async.buffer<64x64xbf16>, !async.buffer<64x64xbf16>, !async.pending<tensor<64x64xf32>>
     async.release %ch after %before : !async.channel<64x64xbf16>
@@ -59,7 +59,7 @@ tile.kernel @in_flight(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %C: memref<
 // CHECK-NEXT{LITERAL}:     %f0 = arith.constant 0.000000e+00 : f32
 // CHECK-NEXT{LITERAL}:     %zero = tile.full %f0 : f32 -> tensor<128x64xf32>
 // CHECK-NEXT{LITERAL}:     %ca = async.channel depth 2 : !async.channel<128x64xbf16>
-// CHECK-NEXT{LITERAL}:     %cb = async.channel depth 2 offset 32768 barrier 49152 : !async.channel<64x64xbf16>
+// CHECK-NEXT{LITERAL}:     %cb = async.channel depth 2 lockstep 1 offset 32768 barrier 49152 : !async.channel<64x64xbf16>
 // CHECK-NEXT{LITERAL}:     %acc = scf.for %k = %c0 to %K step %c64 iter_args(%c = %zero) -> (tensor<128x64xf32>) {
 // CHECK-NEXT{LITERAL}:       async.put %ca, %A[%m, %k] : !async.channel<128x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
 // CHECK-NEXT{LITERAL}:       async.put %cb, %B[%n, %k] dims [0, 1] via "cp.async" : !async.channel<64x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
@@ -89,7 +89,7 @@ tile.kernel @in_flight(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K], %C: memref<
 // CHECK-NEXT{LITERAL}:     %first = async.ready %zero : tensor<64x64xf32>
 // CHECK-NEXT{LITERAL}:     %none = async.token none : !async.token
 // CHECK-NEXT{LITERAL}:     %acc, %last = scf.for %k = %c0 to %K step %c64 iter_args(%p = %first, %before = %none) -> (!async.pending<tensor<64x64xf32>>, !async.token) {
-// CHECK-NEXT{LITERAL}:       async.put %ch, %A[%m, %k] : !async.channel<64x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
+// CHECK-NEXT{LITERAL}:       async.put %ch, %A[%m, %k] via "tma" multicast 2 : !async.channel<64x64xbf16>, memref<?x?xbf16, strided<[?, 1]>>
 // CHECK-NEXT{LITERAL}:       %a = async.get %ch : !async.channel<64x64xbf16> -> !async.buffer<64x64xbf16>
 // CHECK-NEXT{LITERAL}:       %q, %read = async.dot %a, %a, %p : !async.buffer<64x64xbf16>, !async.buffer<64x64xbf16>, !async.pending<tensor<64x64xf32>>
 // CHECK-NEXT{LITERAL}:       async.release %ch after %before : !async.channel<64x64xbf16>

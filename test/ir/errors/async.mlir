@@ -18,6 +18,10 @@ tile.kernel @k(%A: memref<?x?xbf16> [M, K], %f: f32, %h: bf16) grid(%m = M) {
   async.put %c, %A[%m, %m] dims [0] : !async.channel<128x64xbf16>, memref<?x?xbf16>
   // expected-error@+1 {{'async.put': via must be "tma", "cp.async" or "ld", found "mail"}}
   async.put %c, %A[%m, %m] via "mail" : !async.channel<128x64xbf16>, memref<?x?xbf16>
+  // expected-error@+1 {{'async.put': only a put via "tma" is multicast, to two blocks or more}}
+  async.put %c, %A[%m, %m] via "ld" multicast 2 : !async.channel<128x64xbf16>, memref<?x?xbf16>
+  // expected-error@+1 {{'async.put': only a put via "tma" is multicast, to two blocks or more}}
+  async.put %c, %A[%m, %m] via "tma" multicast 1 : !async.channel<128x64xbf16>, memref<?x?xbf16>
   // expected-error@+1 {{'async.write': the tile must have the extents and the element type that the channel carries}}
   async.write %c, %x : !async.channel<128x64xbf16>, tensor<128x64xf32>
   // expected-error@+1 {{'async.get': the buffer has the extents, element type and layout that the channel carries}}

@@ -12,7 +12,7 @@
 // CHECK: arith.mulf {{%[a-z0-9_]+}}, {{%[a-z0-9_]+}} :
 // PTX-LABEL: ptx.kernel @rescale
 // PTX: [[ODD:%[0-9]+]] = ptx.inst "setp.neu.f32"
-// PTX: [[ANY:%[0-9]+]] = ptx.inst "vote.sync.any.pred"
+// PTX: [[ANY:%[a-z0-9_]+]] = ptx.inst "vote.sync.any.pred"
 // PTX: ptx.if [[ANY]]
 // PTX-NEXT: ptx.inst "mul.rn.f32" {{.*}} -> !ptx.reg<b32 x 64>
 // PTX: } else {

@@ -1,0 +1,156 @@
+"""What one block of a kernel does, as counts, and how long a launch takes by them: what programs for the same result are chosen by. Plain Python.
+
+`Work` is counted once for each program (lowering/count_work.py), from the IR that the compiler has planned: bytes that move, clocks of
+the tensor cores and of arithmetic, each times trip counts that are expressions of the symbolic dimensions. `estimate` evaluates it for the
+extents of a call. Nothing here knows what a kernel computes.
+
+**The model.** Blocks are dealt out evenly; the launch takes as long as the multiprocessor that has most of them. There, for each block,
+
+    body   Σ over its loops: trips · max(clocks of dots and arithmetic, bytes copied / rate)
+    tail   bytes stored / rate
+
+where the rate of copies is what one multiprocessor can stream, its share of what L2 gives all that run, or what is under way at one time
+over the latency, whichever is least. One block at a time takes the sum of both, and of the latency before its first tile arrives, unless it
+walks the grid and loads ahead. Several at a time hide each other's waits: all bodies, or all tails, whichever is longer, and the other once. No launch is
+faster than memory moves the arguments once.
+
+Split in `parts`, the loop of a point has so many trips less, and there are so many blocks more; each writes its sums and arrives, and the last
+one reads all of them (passes/split_reduction.py).
+
+Example: two waves of 128×256 tiles beside 4 of 128×128 for 2048×4096×4096: 256 points on 132 multiprocessors are 2 each of 64·1024 clocks;
+512 are 4 each of 64·512, and twice the bytes for a clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, prod
+from typing import Any
+
+from .dim_expr import DimExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the model knows of a device, in bytes for each clock of one multiprocessor (`memory`: of all), and clocks. `copies`: what one can stream; `l2`: what each
+    gets when all stream; `stores`: what one writes; `start`: from one block to the next; `arrival`: of a block with its sums at a point."""
+
+    copies: float
+    l2: float
+    stores: float
+    memory: float
+    start: int
+    arrival: int
+    megahertz: float
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What runs once for each combination of trips. `trips`: a factor for each loop round it, as text of a DimExpr; `compute`: clocks of dots and of
+    arithmetic; `copied`: bytes to shared memory or to registers; `stored`: bytes to arrays."""
+
+    trips: tuple[str, ...]
+    compute: float
+    copied: int
+    stored: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitLoop:
+    """The loop that can be split. `trips`: its trip count, which is a factor of the terms inside; `nbytes`: of the sums that it carries."""
+
+    trips: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One block of a program. `grid`: the points; `resident`: blocks that a multiprocessor holds at a time; `persistent`: whether they walk the
+    grid; `latency`: clocks until a first tile is there; `in_flight`: bytes that are under way at a time; `split`: None if no loop can be."""
+
+    grid: tuple[str, ...]
+    warps: int
+    shared_bytes: int
+    resident: int
+    persistent: bool
+    latency: int
+    in_flight: int
+    terms: tuple[Term, ...]
+    machine: Machine
+    split: SplitLoop | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Work:
+        """Raises KeyError or TypeError for what `to_json` did not make."""
+        terms = tuple(Term(**{**term, "trips": tuple(term["trips"])}) for term in data["terms"])
+        split = None if data["split"] is None else SplitLoop(**data["split"])
+        return Work(**{**data, "grid": tuple(data["grid"]), "terms": terms, "machine": Machine(**data["machine"]), "split": split})
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A launch, by the model. `points`: of the grid, times parts; `rounds`: of the busiest multiprocessor; `bound`: what takes longest: 'compute',
+    'copies', 'stores', 'memory' or 'latency'."""
+
+    clocks: float
+    microseconds: float
+    points: int
+    rounds: int
+    bound: str
+
+
+def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: int = 0, parts: int = 1) -> Estimate:
+    """How long a launch takes for these extents on so many multiprocessors. `nbytes`: of the arguments; `parts`: of the split loop, which
+    there must be if there are several."""
+    grid = prod(max(0, _parsed(text).evaluate(dims)) for text in work.grid)
+    points = grid * parts
+    if points == 0:
+        return Estimate(0.0, 0.0, 0, 0, "latency")
+    machine = work.machine
+    active = min(multiprocessors, points)
+    rounds = ceil(points / multiprocessors)
+    together = min(work.resident, rounds)
+    share = multiprocessors / active
+    rate = min(machine.copies, machine.l2 * share, max(1.0, work.in_flight * together / max(1, work.latency)))
+    stores = min(machine.stores, machine.memory / active)
+    compute = copies = body = tail = 0.0
+    for term in work.terms:
+        trips = 1.0
+        for text in term.trips:
+            count = max(0, _parsed(text).evaluate(dims))
+            trips *= ceil(count / parts) if work.split is not None and text == work.split.trips else count
+        compute += trips * term.compute
+        copies += trips * term.copied / rate
+        body += trips * max(term.compute, term.copied / rate)
+        tail += trips * term.stored / stores
+    ends = ceil(rounds / parts)  # of the busiest multiprocessor's blocks, those that end a point
+    exchange = 0.0
+    if parts > 1:
+        assert work.split is not None
+        gather = work.split.nbytes * parts / min(machine.copies, machine.l2 * share)
+        exchange = rounds * (work.split.nbytes / min(machine.stores, machine.l2 * share) + machine.arrival) + ends * gather
+    start = machine.start + work.latency
+    if together == 1:
+        starts = 1 if work.persistent else rounds
+        clocks = starts * start + rounds * body + ends * tail + exchange
+    else:
+        bodies, tails = rounds * body, ends * tail
+        clocks = start + max(bodies, tails) + min(body, tail) + exchange
+    memory = nbytes / machine.memory + start
+    parts_of_time = {
+        "compute": rounds * compute, "copies": rounds * copies, "stores": ends * tail, "latency": start + exchange, "memory": memory,
+    }
+    bound = "memory" if memory > clocks else max(("compute", "copies", "stores", "latency"), key=lambda name: parts_of_time[name])
+    clocks = max(clocks, memory)
+    return Estimate(clocks, clocks / machine.megahertz, points, rounds, bound)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> DimExpr:
+    return DimExpr.parse(text)

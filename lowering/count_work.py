@@ -1,0 +1,226 @@
+"""Counts what one block of a kernel does (`dialects/work.py`): from the IR with layouts, where it is still one stream of operations, and from the scheduled
+one, where buffers, roles and shared memory are known.
+
+Trip counts become expressions of the symbolic dimensions where the bounds are such; a bound that depends on the block's place in the grid
+counts with half of the grid's extent, and one that is only known at run time as USUAL_TRIPS.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import TYPE_CHECKING
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IntegerAttr, TensorType
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from ..dialects import async_copy, tile
+from ..dialects.array_effects import may_write
+from ..dialects.async_roles import RolesOp
+from ..dialects.dim_expr import DimExpr
+from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
+from ..dialects.ptx_isa import UNITS
+from ..dialects.target import Target
+from ..dialects.tile import shape_of
+from ..dialects.work import Machine, SplitLoop, Term, Work
+from ..passes import dot_rules, get_pass
+from ..passes.access import memory_bytes
+from ..passes.alloc_shared import ring_bytes, scratch_bound
+from ..passes.base import PassContext
+from ..passes.dot_types import STEP_BYTES
+from ..passes.layout_costs import SHARED_BYTES_PER_CLOCK, SLOTS, wgmma_clocks
+from ..passes.machine_costs import (
+    ARRIVAL_CLOCKS,
+    BLOCK_START_CLOCKS,
+    COPY_BYTES_PER_CLOCK,
+    COPY_LATENCY,
+    DOT_MACS_PER_CLOCK,
+    L2_BYTES_PER_CLOCK,
+    LANES_PER_CLOCK,
+    MEGAHERTZ,
+    MEMORY_BYTES_PER_CLOCK,
+    STORE_BYTES_PER_CLOCK,
+)
+from ..passes.split_reduction import find_loop
+from ..passes.stages import USUAL_TRIPS
+from .pipeline import STAGES, lower_to
+from .tile_to_ptx.kernel import kernel_warps
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+MACHINE = Machine(
+    COPY_BYTES_PER_CLOCK, L2_BYTES_PER_CLOCK, STORE_BYTES_PER_CLOCK, MEMORY_BYTES_PER_CLOCK, BLOCK_START_CLOCKS, ARRIVAL_CLOCKS, MEGAHERTZ
+)
+LOAD_LATENCY = 800
+"""Clocks of a load from memory by a thread (estimate)."""
+
+
+def count_work(module: ModuleOp, target: Target) -> Work:
+    """The work of the module's only kernel. Lowers the module to the schedule level, in place; raises TeselaError where that cannot be done."""
+    split = _split_loop(module)
+    lower_to(module, "layout", target)
+    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    grid = tuple(str(expr.data) for expr in kernel.grid.data)
+    counter = _Counter(kernel)
+    counter.block(kernel.body.block, ())
+    registers = 40 + max((_registers(value) for op in kernel.walk() for value in op.results), default=0)
+    context = PassContext(target)
+    for name in STAGES["schedule"]:
+        get_pass(name)().run(module, context)
+    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    warps = kernel_warps(kernel)
+    channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+    stated = kernel.attributes.get("shared")
+    shared = (stated.value.data if isinstance(stated, IntegerAttr) else 0) + scratch_bound(kernel)
+    resident = min(
+        target.max_blocks_per_sm,
+        target.max_warps_per_sm // warps,
+        target.registers_per_sm // (32 * warps * min(registers, target.max_registers_per_thread)),
+        target.shared_bytes_per_sm // (shared + target.reserved_shared_bytes),
+    )
+    persistent = tile.walks_its_grid(kernel)
+    puts = [op for op in kernel.walk() if isinstance(op, async_copy.PutOp)]
+    filled = {op.channel: op for op in puts}
+    ahead = sum(ring_bytes(op, 1) * max(1, op.depth.value.data - 1) for op in channels if op.res in filled)
+    latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
+    terms = tuple(Term(trips, *map(ceil, found)) for trips, found in counter.terms.items() if any(found))
+    in_flight = ahead + (0 if ahead else counter.loaded)
+    return Work(grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, MACHINE, split)
+
+
+def _split_loop(module: ModuleOp) -> SplitLoop | None:
+    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    loop = find_loop(kernel).loop
+    if loop is None:
+        return None
+    nbytes = sum(prod(shape_of(value.type)) * memory_bytes(tile.element_type(value.type)) for value in loop.results)
+    return SplitLoop(str(trips(loop, kernel)), nbytes)
+
+
+class _Counter:
+    """Adds up what the blocks of a kernel do, by the trips of the loops round it: [clocks of compute, bytes copied, bytes stored]."""
+
+    def __init__(self, kernel: tile.KernelOp) -> None:
+        self.kernel = kernel
+        self.terms: dict[tuple[str, ...], list[float]] = {}
+        self.loaded = 0
+        """Bytes that threads load, at most, in one block of operations: those that are under way together."""
+
+    def block(self, block: Block, loops: tuple[str, ...]) -> None:
+        here = self.terms.setdefault(loops, [0.0, 0.0, 0.0])
+        loaded = 0
+        for op in block.ops:
+            if isinstance(op, scf.ForOp):
+                self.block(op.body.block, (*loops, str(trips(op, self.kernel))))
+            elif isinstance(op, scf.WhileOp):
+                for region in op.regions:
+                    self.block(region.block, (*loops, str(USUAL_TRIPS)))
+            elif isinstance(op, scf.IfOp | RolesOp):
+                for region in op.regions:
+                    if region.blocks:
+                        self.block(region.block, loops)
+            elif isinstance(op, tile.LoadOp | tile.LoadIndexedOp):
+                loaded += _bytes(op.res)
+                here[1] += _bytes(op.res)
+            elif isinstance(op, async_copy.PutOp):
+                here[1] += _bytes(op.channel)
+            elif may_write(op):
+                here[2] += _bytes(op.value)
+            elif isinstance(op, tile.DotOp | async_copy.DotOp):
+                here[0] += dot_clocks(op)
+            else:
+                here[0] += _arithmetic(op)
+        self.loaded = max(self.loaded, loaded)
+
+
+FMA_LANES = 128
+"""Multiplications of f32 a clock that a multiprocessor has lanes for (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
+
+
+def dot_clocks(op: tile.DotOp | async_copy.DotOp) -> float:
+    """Clocks that the tensor cores of a multiprocessor take for a dot, rows and columns that the instruction adds included."""
+    shape = dot_rules.dot_shape(op)
+    if isinstance(op, tile.DotOp):
+        products = prod(shape.batch) * shape.m * shape.n * shape.k
+        if not shape.kind.tensor_core:
+            return products * UNITS["fma" if shape.kind.size == 4 else "fp64"].issue / FMA_LANES
+        return products * (1 if shape.kind.emulated else shape.kind.size / 2) / DOT_MACS_PER_CLOCK["mma"]
+    choice = dot_rules.wgmma_choice(shape, dot_rules.block_warps(op), False)
+    each = 0.0
+    for n in choice.pieces:
+        each += max(wgmma_clocks(dot_rules.WGMMA_ROWS, n, True, STEP_BYTES // choice.step, choice.step)) / SLOTS
+    return prod(choice.groups) * choice.slabs * (choice.extents[2] // choice.step) * each
+
+
+def _arithmetic(op: Operation) -> float:
+    """Clocks of a multiprocessor for an operation on tiles that is done in registers, or by way of shared memory."""
+    tiles = [value for value in (*op.results, *op.operands) if isinstance(value.type, TensorType)]
+    if not tiles:
+        return 0.0
+    if isinstance(op, ConvertOp):
+        return 2 * _bytes(op.result) / SHARED_BYTES_PER_CLOCK
+    if not isinstance(op, tile.ReduceOp | tile.CastOp | tile.SelectOp | tile.CmpOp) and not op.name.startswith(("arith.", "math.")):
+        return 0.0
+    elements = max(prod(shape_of(value.type)) for value in tiles)
+    heavy = isinstance(op, arith.DivfOp) or op.name.startswith("math.")
+    return elements / (LANES_PER_CLOCK["sfu" if heavy else "alu"])
+
+
+def _bytes(value: SSAValue) -> int:
+    """Bytes of a tile or of a channel's buffer."""
+    kind = dot_rules.operand_tile(value.type)
+    return prod(shape_of(kind)) * memory_bytes(tile.element_type(kind))
+
+
+def _registers(value: SSAValue) -> int:
+    """Registers of 32 bits that a thread holds a tile in."""
+    kind = value.type
+    if isinstance(kind, async_copy.PendingType):
+        kind = kind.tile
+    if not isinstance(kind, TensorType) or not isinstance(kind.encoding, TVLayoutAttr):
+        return 0
+    return -(-kind.encoding.data.num_values * memory_bytes(kind.element_type) // 4)
+
+
+# ---- trip counts ----------------------------------------------------------------------------------------------------
+
+
+def trips(loop: scf.ForOp, kernel: tile.KernelOp) -> DimExpr:
+    """The trip count as an expression of the kernel's dimensions; never negative where it is evaluated with `max(0, …)`."""
+    lower, upper, step = (_expression(value, kernel) for value in (loop.lb, loop.ub, loop.step))
+    if lower is None or upper is None or step is None:
+        return DimExpr("int", USUAL_TRIPS)
+    span = upper if lower == DimExpr("int", 0) else DimExpr("-", 0, (upper, lower))
+    if step == DimExpr("int", 1):
+        return span
+    return DimExpr("ceildiv", 0, (span, step))
+
+
+_OPERATORS = {
+    arith.AddiOp: "+", arith.SubiOp: "-", arith.MuliOp: "*", arith.DivUIOp: "floordiv", arith.DivSIOp: "floordiv",
+    arith.FloorDivSIOp: "floordiv", arith.CeilDivSIOp: "ceildiv", arith.CeilDivUIOp: "ceildiv", arith.MinSIOp: "min", arith.MaxSIOp: "max",
+    arith.RemSIOp: "mod", arith.RemUIOp: "mod",
+}  # fmt: skip
+
+
+def _expression(value: SSAValue, kernel: tile.KernelOp) -> DimExpr | None:
+    """A scalar as an expression of the dimensions; None where it depends on anything else but the place in the grid."""
+    if isinstance(value, BlockArgument):
+        if value in kernel.dim_args:
+            return DimExpr("sym", kernel.dims.data[kernel.dim_args.index(value)].data)
+        if value in kernel.grid_args:
+            extent = kernel.grid.data[kernel.grid_args.index(value)].data
+            return DimExpr("floordiv", 0, (extent, DimExpr("int", 2)))
+        return None
+    op = value.owner
+    assert isinstance(op, Operation)
+    if isinstance(op, arith.ConstantOp):
+        return DimExpr("int", op.value.value.data) if isinstance(op.value, IntegerAttr) and op.value.value.data >= 0 else None
+    if isinstance(op, arith.IndexCastOp | arith.ExtSIOp | arith.TruncIOp):
+        return _expression(op.operands[0], kernel)
+    symbol = _OPERATORS.get(type(op))
+    if symbol is None:
+        return None
+    left, right = (_expression(operand, kernel) for operand in op.operands)
+    return None if left is None or right is None else DimExpr(symbol, 0, (left, right))

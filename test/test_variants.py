@@ -1,0 +1,230 @@
+"""Variants by size: what is counted, what the model makes of it, and which program a call takes."""
+
+from __future__ import annotations
+
+import logging
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tesela
+from tesela import Array, bf16, f32
+from tesela.dialects.diagnostics import TeselaError
+from tesela.dialects.target import get_target
+from tesela.dialects.work import SplitLoop, Term, Work, estimate
+from tesela.lowering.count_work import MACHINE, count_work
+from tesela.runtime import launch
+from tesela.runtime.specialize import contract_of, kernels_of, specialize, usual_facts
+from tesela.runtime.variants import Choice
+
+M, N, K = tesela.dims("M N K")
+VARIANTS = [{"BM": 128, "BN": 256}, {"BM": 128, "BN": 128}, {"BM": 64, "BN": 64, "stages": 3}]
+
+
+@tesela.kernel(variants=VARIANTS)
+def gemm(A: Array[bf16, M, K], B: Array[bf16, N, K], C: Array[f32, M, N], BM: tesela.constexpr, BN: tesela.constexpr, BK: tesela.constexpr = 64):
+    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    m, n = bm * BM, bn * BN
+    acc = tesela.zeros((BM, BN), f32)
+    for k in tesela.range(0, K, BK):
+        acc += A[m : m + BM, k : k + BK] @ B[n : n + BN, k : k + BK].T
+    C[m : m + BM, n : n + BN] = acc
+
+
+@tesela.kernel(variants={"ROWS": [8, 1]})
+def scale(x: Array[f32, M, N], y: Array[f32, M, N], ROWS: tesela.constexpr):
+    m = tesela.grid(tesela.ceildiv(M, ROWS)) * ROWS
+    for n in tesela.range(0, N, 1024):
+        y[m : m + ROWS, n : n + 1024] = tesela.exp2(x[m : m + ROWS, n : n + 1024]) * 2.0
+
+
+def operands(m: int, n: int, k: int) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k))]
+
+
+def shapes(m: int, n: int, k: int) -> tuple[tuple[int, int], ...]:
+    return (m, k), (n, k), (m, n)
+
+
+def counted(kernel: tesela.KernelFunction, target: str, **values) -> Work:
+    module = kernel.trace(**values)
+    contract = contract_of(kernels_of(module)[kernel.name])
+    return count_work(specialize(module, kernel.name, usual_facts(contract)), get_target(target))
+
+
+# ---- counts ---------------------------------------------------------------------------------------------------------
+
+
+def test_counts_of_a_product():
+    work = counted(gemm, "sm_90a", BM=128, BN=256)
+    assert work.grid == ("M ceildiv 128", "N ceildiv 256")
+    # 128·256·64 multiplications at 2048 a clock; (128 + 256)·64 elements of two bytes; 128·256 of four, once
+    assert Term(("K ceildiv 64",), 1024, 49152, 0) in work.terms
+    assert Term((), 0, 0, 131072) in work.terms
+    assert work.split == SplitLoop("K ceildiv 64", 131072)
+    assert work.persistent and work.resident == 1 and work.warps == 12
+    assert Work.from_json(work.to_json()) == work
+
+
+def test_narrow_instructions_wait_for_shared_memory():
+    """m64n16k16: (64 + 16)·16 elements of two bytes at 128 a clock, 20, not 8."""
+    work = counted(gemm, "sm_90a", BM=64, BN=16)
+    assert Term(("K ceildiv 64",), 80, 10240, 0) in work.terms
+
+
+def test_counts_of_loops_and_arithmetic():
+    work = counted(scale, "sm_80", ROWS=1)
+    (term,) = work.terms
+    assert term.trips == ("N ceildiv 1024",) and (term.copied, term.stored) == (4096, 4096)
+    assert 1024 / 16 <= term.compute <= 1024 / 15 + 1024 / 100 + 1  # exponentials, then products
+    assert work.split is None and work.grid == ("M",) and work.resident > 8
+
+
+# ---- the model ------------------------------------------------------------------------------------------------------
+
+TERMS = (Term(("K ceildiv 64",), 512, 100, 0), Term((), 0, 0, 4096))
+LONG = Work(("M ceildiv 64",), 4, 1024, 1, False, 1000, 10**6, TERMS, MACHINE, SplitLoop("K ceildiv 64", 4096))
+
+
+def clocks(work: Work, m: int, k: int, parts: int = 1, nbytes: int = 0) -> float:
+    return estimate(work, {"M": m, "K": k}, 100, nbytes, parts).clocks
+
+
+def test_waves_count():
+    whole = clocks(LONG, 100 * 64, 64 * 1000)
+    assert clocks(LONG, 101 * 64, 64 * 1000) == pytest.approx(2 * whole, rel=0.05)
+    assert clocks(LONG, 200 * 64, 64 * 1000) == clocks(LONG, 101 * 64, 64 * 1000)
+    assert estimate(LONG, {"M": 0, "K": 64}, 100).clocks == 0
+
+
+def test_splitting_pays_for_long_loops_of_small_grids():
+    assert clocks(LONG, 64, 64 * 1000, 8) < clocks(LONG, 64, 64 * 1000) / 6
+    assert clocks(LONG, 64, 64 * 4, 4) > clocks(LONG, 64, 64 * 4)
+    assert clocks(LONG, 100 * 64, 64 * 1000, 2) > clocks(LONG, 100 * 64, 64 * 1000)
+
+
+def test_nothing_is_faster_than_memory():
+    assert clocks(LONG, 64, 64, nbytes=2150 * 10**6) > 10**6
+    assert estimate(LONG, {"M": 64, "K": 64}, 100, 10**9).bound == "memory"
+
+
+# ---- choosing -------------------------------------------------------------------------------------------------------
+
+
+def choice(kernel: tesela.Kernel, m: int, n: int, k: int) -> Choice:
+    stated = kernel._stated(shapes(m, n, k), {})
+    return kernel._choose(stated.facts, get_target("sm_90a"), stated.dims, 132, stated.nbytes)
+
+
+def test_large_tiles_for_large_arrays_and_parts_for_long_sums():
+    kernel = gemm.compile("sm_90a")
+    assert choice(kernel, 8192, 8192, 8192) == Choice(0)
+    assert choice(kernel, 1024, 1024, 256) == Choice(2)
+    found = choice(kernel, 64, 64, 2**16)
+    assert found.parts > 4
+    assert choice(gemm.compile("sm_90a", pins={"split": 1}), 64, 64, 2**16).parts == 1
+
+
+def test_a_call_takes_its_choice_and_compiles_nothing_else(monkeypatch):
+    made = []
+    compiled = tesela.runtime.compile.ModuleCompiler._compile
+    monkeypatch.setenv("TESELA_CACHE", "0")
+    monkeypatch.setattr(
+        tesela.runtime.compile.ModuleCompiler, "_compile", lambda self, *rest: made.append(self.pins) or compiled(self, *rest)
+    )
+    kernel = gemm.compile("sm_90a", BK=32)
+    for m, n, k in ((130, 70, 96), (66, 130, 96), (130, 70, 96)):
+        a, b = operands(m, n, k)
+        c = kernel(a, b, device="sim")
+        np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64).T, atol=1e-4)
+        assert kernel.last.plan.grid == ("M ceildiv 64", "N ceildiv 64")
+    assert made == [{"stages": 3}]  # one program, for both sizes
+    assert "* BM=64 BN=64 stages=3        6       1" in kernel.explain()
+
+
+def test_a_split_choice_is_launched():
+    kernel = gemm.compile("sm_90a", BM=64, BN=64)
+    a, b = operands(8, 8, 4096)
+    c = kernel(a, b, device="sim")
+    assert kernel.last.choice.parts > 1 and kernel.last.plan.grid[2] == str(kernel.last.choice.parts)
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64).T, atol=1e-3)
+    assert c.tobytes() == kernel(a, b, device="sim").tobytes()
+    assert "tile.sum_parts" in kernel.ir("layout")
+
+
+def test_values_that_are_given_are_no_choice():
+    a, b = operands(130, 70, 96)
+    whole = gemm.compile("sm_90a", BM=128)
+    assert [row.split()[0] for row in whole.choices(*shapes(130, 70, 96)).splitlines() if "BM=" in row].count("BM=64") == 0
+    gemm(a, b, BM=128, BN=128, target="sm_90a", device="sim")
+    other = gemm.compile("sm_90a", BM=64, BN=128)  # no variant's: what it states, and defaults
+    other(a, b, device="sim")
+    assert other.last.plan.grid == ("M ceildiv 64", "N ceildiv 128")
+
+
+def test_compile_takes_variants_and_leaves_other_kernels_as_they_are():
+    kernel = tesela.compile(gemm, "sm_90a", BK=32)
+    assert kernel.variant(*shapes(130, 70, 96)).plan.grid == ("M ceildiv 64", "N ceildiv 64")
+    assert tesela.compile(gemm, "sm_90a", BM=64, BN=64, pins={"split": 1}).variant(*shapes(64, 64, 2**16)).choice == Choice()
+    closed = tesela.compile(tesela.kernel(gemm.function), "sm_90a", BM=128, BN=64)
+    assert closed.variant(*shapes(64, 64, 2**16)).plan.grid == ("M ceildiv 128", "N ceildiv 64")
+
+
+def test_exported_programs_are_chosen_among(tmp_path):
+    """What was compiled is shipped, and a loaded kernel takes the fastest of that, in one of the numbers of parts that there are."""
+    kernel = gemm.compile("sm_90a", BK=32)
+    small, long = shapes(130, 70, 96), shapes(64, 64, 2**16)
+    wanted = [kernel.variant(*shape) for shape in (small, long)]
+    assert wanted[1].choice.parts > 1
+    kernel.export(tmp_path / "gemm")
+    loaded = tesela.load_kernel(tmp_path / "gemm")
+    for shape, variant in zip((small, long, small), (*wanted, wanted[0])):
+        assert loaded.variant(*shape, target="sm_90a").plan == variant.plan
+    a, b = operands(130, 70, 96)
+    np.testing.assert_allclose(loaded(a, b, device="sim"), a.astype(np.float64) @ b.astype(np.float64).T, atol=1e-4)
+
+
+def test_memory_bound_kernels_choose_too():
+    """A few rows: a block for each; many: several rows a block, where that saves nothing the first listed."""
+    kernel = scale.compile("sm_80")
+    assert kernel.variant((64, 4096), (64, 4096)).plan.grid == ("M",)
+    x = np.random.default_rng(0).standard_normal((9, 70)).astype(np.float32)
+    np.testing.assert_allclose(kernel(x, device="sim"), 2 * np.exp2(x), rtol=1e-5)
+
+
+def test_a_variant_that_is_refused_drops_out(caplog):
+    @tesela.kernel(variants=[{"BM": 128, "warps": 3}, {"BM": 64}])
+    def add(x: Array[f32, N], y: Array[f32, N], BM: tesela.constexpr):
+        i = tesela.grid(tesela.ceildiv(N, BM)) * BM
+        y[i : i + BM] = x[i : i + BM] + 1.0
+
+    kernel = add.compile("sm_80")
+    with caplog.at_level(logging.INFO, "tesela"):
+        assert kernel(np.zeros(70, np.float32), device="sim").tolist() == [1.0] * 70
+    assert "refused: warps must be" in caplog.text
+    assert "refused: warps must be" in kernel.choices((70,), (70,))
+
+
+def test_multiprocessors_decide(monkeypatch):
+    kernel = gemm.compile("sm_90a")
+    seen = set()
+    for many in (1, 132):
+        monkeypatch.setattr(launch, "SIMULATED_MULTIPROCESSORS", many)
+        seen.add(kernel.variant(*shapes(256, 256, 512)).choice)
+    assert len(seen) == 2
+
+
+def test_wrong_variants():
+    with pytest.raises(TeselaError, match=r"copy: TILE cannot be left open(\n.*)+hint: what can: BLOCK, warps, stages, split"):
+
+        @tesela.kernel(variants={"TILE": [1]})
+        def copy(x: Array[f32, N], BLOCK: tesela.constexpr):
+            pass
+
+    with pytest.raises(TeselaError, match="copy_none: there are no variants"):
+
+        @tesela.kernel(variants=[])
+        def copy_none(x: Array[f32, N], BLOCK: tesela.constexpr):
+            pass
