@@ -157,3 +157,11 @@ def test_messages_beside_roles(capsys, target):
         c = in_a_product(a, a, target=target, device="sim")
     assert (c == 192).all()
     assert said(capsys)[0].endswith("done 192.0")
+
+
+def test_an_exported_kernel_says_the_same(capsys, tmp_path):
+    talks.compile("sm_80", T=f32).export(tmp_path / "talks")
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+    tesela.load_kernel(tmp_path / "talks")(x, 7, device="sim")
+    first, *_ = said(capsys)
+    assert first == f"{line_in(talks, 'print(')} block (1, 0): row 1 of 3 {{n}} 7 {x[1, :4]} 6.0"
