@@ -6,7 +6,7 @@
     python bench/peers.py rows --only softmax --try warps=4 BLOCK=8192,warps=16
 
 Needs a GPU and torch. Every system's result is compared with a float64 reference before it is timed; one that is wrong is reported as
-failed. GEMM is C = A·Bᵀ in bf16; ours writes f32 sums, cuBLAS bf16 ones (half the bytes written), so the comparison favours cuBLAS.
+failed. GEMM is C = A·Bᵀ in bf16, unless the case says otherwise; results are of the operands' type.
 Attention is forward, bf16, beside torch's scaled_dot_product_attention by cuDNN and by its own FlashAttention; a causal one counts half the operations.
 """
 
@@ -37,6 +37,26 @@ GEMMS = (
     (4096, 4096, 512),
     (4000, 4104, 4040),
 )
+OTHER_ORDERS = tuple(
+    (*shape, order, dtype)
+    for order, dtype in (("nn", "bfloat16"), ("tn", "bfloat16"), ("nt", "float16"))
+    for shape in ((8192, 8192, 8192), (4096, 4096, 4096), (2048, 2048, 2048), (4096, 7168, 2048), (512, 7168, 2048))
+)
+DECODES = tuple(
+    (m, n, k)
+    for m in (32, 64, 128, 2048, 4096)
+    for n, k in (
+        (6144, 4096),
+        (4096, 14336),
+        (14336, 4096),
+        (4096, 4096),
+        (10240, 8192),
+        (8192, 28672),
+        (8192, 8192),
+        (28672, 8192),
+    )
+)
+"""The shapes that Hexcute is measured on (arXiv 2504.16214)."""
 ATTENTIONS = tuple(
     (*shape, causal)
     for causal in (False, True)
@@ -103,18 +123,44 @@ class Torch:
         return System(system.name, failing)
 
 
-def gemm(torch: Torch, m: int, n: int, k: int) -> Case:
-    bf16 = torch.torch.bfloat16
-    a, b = torch.randn(m, k, dtype=bf16), torch.randn(n, k, dtype=bf16)
-    c, theirs = torch.torch.empty(m, n, device="cuda"), torch.torch.empty(m, n, device="cuda", dtype=bf16)
-    kernel = compile_source(example("gemm", "py"), None, "gemm")
+ORDERS = {"nt": (False, True), "nn": (False, False), "tn": (True, False)}
+"""Which of A and B are stored transposed: C = A·Bᵀ, A·B, Aᵀ·B."""
+
+
+def gemm(torch: Torch, m: int, n: int, k: int, order: str = "nt", dtype: str = "bfloat16") -> Case:
+    from tesela.kernels import matrices
+
+    kind = getattr(torch.torch, dtype)
+    transposed = ORDERS[order]
+    a = torch.randn(*((k, m) if transposed[0] else (m, k)), dtype=kind)
+    b = torch.randn(*((n, k) if transposed[1] else (k, n)), dtype=kind)
+    c, theirs = (torch.torch.empty(m, n, device="cuda", dtype=kind) for _ in range(2))
+    kernel = {"nt": matrices.gemm_nt, "nn": matrices.gemm, "tn": matrices.gemm_tn}[order]
     ours = torch.system("tesela", lambda: kernel(a, b, c))
-    cublas = torch.system("cuBLAS", lambda: torch.torch.matmul(a, b.T, out=theirs))
-    expected = a.double() @ b.double().T
-    systems = [torch.checked(ours, c, expected, 1e-4), torch.checked(cublas, theirs, expected, 1e-2)]
-    sys.stdout.write(f"{kernel.last.label}: ")
-    nbytes = 2 * (m * k + n * k) + 4 * m * n
-    return Case(f"{m}×{n}×{k}", systems, flops=2 * m * n * k, nbytes=nbytes, graph=nbytes < GRAPH_BYTES)
+    left, right = a.T if transposed[0] else a, b.T if transposed[1] else b
+    cublas = torch.system("cuBLAS", lambda: torch.torch.matmul(left, right, out=theirs))
+    expected = left.double() @ right.double()
+    systems = [torch.checked(ours, c, expected, 1e-2), torch.checked(cublas, theirs, expected, 1e-2)]
+    nbytes = 2 * (m * k + n * k + m * n)
+    title = f"{m}×{n}×{k}" + ("" if (order, dtype) == ("nt", "bfloat16") else f" {order} {dtype}")
+    return Case(title, systems, flops=2 * m * n * k, nbytes=nbytes, graph=nbytes < GRAPH_BYTES)
+
+
+def epilogue(torch: Torch, m: int, n: int, k: int) -> Case:
+    """Bias and GELU in the product's epilogue, beside the plain product of the same shape."""
+    from tesela.kernels import elementwise, matrices
+
+    bf16 = torch.torch.bfloat16
+    a, b, bias = torch.randn(m, k, dtype=bf16), torch.randn(n, k, dtype=bf16), torch.randn(n, dtype=bf16)
+    c, d, e = (torch.torch.empty(m, n, device="cuda", dtype=bf16) for _ in range(3))
+    product = a.double() @ b.double().T
+    shifted = torch.torch.nn.functional.gelu(product + bias.double(), approximate="tanh")
+    systems = [
+        torch.checked(torch.system("tesela", lambda: matrices.linear(a, b, bias, c, ACTIVATION=elementwise.gelu)), c, shifted, 1e-2),
+        torch.checked(torch.system("tesela, plain", lambda: matrices.gemm_nt(a, b, d)), d, product, 1e-2),
+        torch.checked(torch.system("cuBLAS, plain", lambda: torch.torch.matmul(a, b.T, out=e)), e, product, 1e-2),
+    ]
+    return Case(f"{m}×{n}×{k}", systems, flops=2 * m * n * k, nbytes=2 * (m * k + n * k + m * n))
 
 
 def softmax(torch: Torch, m: int, n: int) -> Case:
@@ -183,6 +229,9 @@ def _attend(torch: Torch, q: Any, k: Any, v: Any, scale: float, causal: bool) ->
 
 BENCHMARKS: dict[str, tuple[Callable[..., Case], tuple[Any, ...]]] = {
     "gemm": (gemm, GEMMS),
+    "orders": (gemm, OTHER_ORDERS),
+    "decode": (gemm, DECODES),
+    "epilogue": (epilogue, ((8192, 8192, 8192),)),
     "attention": (attention, ATTENTIONS),
     "softmax": (softmax, SOFTMAXES),
     "add": (add, tuple((n,) for n in ADDS)),

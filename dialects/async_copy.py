@@ -59,7 +59,7 @@ from .async_roles import RolesOp, role_of
 from .async_store import StoreOp
 from .async_types import BufferType, ChannelType, PendingType, TokenType
 from .op_text import parse_source_to_result, print_source_to_result
-from .tile import element_type, shape_of
+from .tile import check_dot_operands, element_type, shape_of
 
 
 def pending_tile(kind: Attribute) -> TensorType:
@@ -425,8 +425,7 @@ class DotOp(IRDLOperation):
         if (len(a), len(b), len(c)) != (2, 2, 2) or a[1] != b[0] or (a[0], b[1]) != c:
             raise VerifyException(f"dot wants MxK, KxN and MxN, found {a}, {b} and {c}")
         left = self.lhs.type.element if isinstance(self.lhs.type, BufferType) else element_type(self.lhs.type)
-        if left != self.rhs.type.element:
-            raise VerifyException(f"both operands must have one element type, found {left} and {self.rhs.type.element}")
+        check_dot_operands(left, self.rhs.type.element, self.attributes)
         if self.res.type.tile != pending_tile(self.acc.type):
             raise VerifyException("the pending tile has the accumulator's type")
 

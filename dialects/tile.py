@@ -24,11 +24,14 @@ to one array keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import (
     AnyFloat,
     DenseArrayBase,
+    Float8E4M3FNType,
+    Float8E5M2Type,
+    Float32Type,
     IntegerAttr,
     IntegerType,
     StringAttr,
@@ -87,6 +90,7 @@ from .tile_types import (
     same_encoding,
     shape_of,
     tensor_like,
+    ui8,
 )
 
 __all__ = [
@@ -106,6 +110,7 @@ __all__ = [
     "DimExprAttr",
     "DotOp",
     "ELEMENT_TYPES",
+    "PRECISION",
     "ExpandOp",
     "FullOp",
     "GridExtentOp",
@@ -132,18 +137,38 @@ __all__ = [
     "TargetAttr",
     "Tile",
     "TransposeOp",
+    "check_dot_operands",
     "cluster_shape",
     "element_type",
     "shape_of",
     "tensor_like",
+    "ui8",
     "walks_its_grid",
 ]
+
+
+PRECISION = "precision"
+"""The attribute of a dot that says what its operands may be rounded to."""
+
+
+def check_dot_operands(lhs: Attribute, rhs: Attribute, attributes: Mapping[str, Attribute]) -> None:
+    """Raises VerifyException unless a dot may have operands of these element types, and the attribute `precision`."""
+    kinds = {lhs, rhs}
+    if len(kinds) > 1 and not any(kinds <= mixed for mixed in MIXED_OPERANDS):
+        raise VerifyException(f"both operands must have one element type, found {lhs} and {rhs}")
+    if (precision := attributes.get(PRECISION)) is not None:
+        if precision != StringAttr("tf32") or not isinstance(lhs, Float32Type):
+            raise VerifyException(f'precision is "tf32", for f32 operands, found {precision} for {lhs}')
+
+
+MIXED_OPERANDS = ({Float8E4M3FNType(), Float8E5M2Type()}, {IntegerType(8), ui8})
 
 
 @irdl_op_definition
 class DotOp(IRDLOperation):
     """`tile.dot %a, %b, %c : tensor<MxKxbf16>, tensor<KxNxbf16> -> tensor<MxNxf32>`: c + a·b, products exact, summed in
-    f32 (numbers.md). Leading dimensions, equal in all, are a batch."""
+    f32 (numbers.md). Leading dimensions, equal in all, are a batch. Operands of 8 bits may differ: f8E4M3FN and f8E5M2, i8 and
+    ui8. `precision = "tf32"` lets f32 operands be taken as tf32."""
 
     name = "tile.dot"
     lhs = operand_def(TensorType)
@@ -172,9 +197,7 @@ class DotOp(IRDLOperation):
             raise VerifyException(f"the accumulator must be {a[-2]}x{b[-1]}, found {c[-2]}x{c[-1]}")
         if self.res.type != self.acc.type:
             raise VerifyException("the result has the accumulator's type")
-        left, right = element_type(self.lhs.type), element_type(self.rhs.type)
-        if left != right:
-            raise VerifyException(f"both operands must have one element type, found {left} and {right}")
+        check_dot_operands(element_type(self.lhs.type), element_type(self.rhs.type), self.attributes)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")

@@ -8,6 +8,8 @@ from math import prod
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
+    Float8E4M3FNType,
+    Float8E5M2Type,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -16,6 +18,7 @@ from xdsl.dialects.builtin import (
     IntegerType,
     MemRefType,
     NoneAttr,
+    Signedness,
     StridedLayoutAttr,
     TensorType,
     i64,
@@ -37,9 +40,14 @@ ELEMENT_TYPES = (
     BFloat16Type,
     Float32Type,
     Float64Type,
+    Float8E4M3FNType,
+    Float8E5M2Type,
     IntegerType,
     IndexType,
 )
+
+ui8 = IntegerType(8, Signedness.UNSIGNED)
+"""Bytes read without a sign. They are loaded, stored, moved, cast and multiplied by dots; arithmetic is on signless integers (i8 …), as in MLIR."""
 
 MAX_TILE_ELEMENTS = 2**20
 """More than a block's registers hold of any element type (64 Ki of 32 bits on every target, CUDA C++ Programming Guide, "Technical Specifications per
@@ -176,12 +184,22 @@ def int_attr(value: int) -> IntegerAttr:
 
 
 def check_element(kind: Attribute, what: str) -> None:
-    if not isinstance(kind, ELEMENT_TYPES) or (
-        isinstance(kind, IntegerType) and kind.width.data not in (1, 8, 16, 32, 64)
-    ):
+    if not is_element(kind):
         raise VerifyException(
-            f"{what}: {kind} is no element type; known: f16, bf16, f32, f64, i1, i8, i16, i32, i64, index"
+            f"{what}: {kind} is no element type; known: f16, bf16, f32, f64, f8E4M3FN, f8E5M2, i1, i8, i16, i32, i64, ui8, index"
         )
+
+
+def memory_bytes(kind: Attribute) -> int:
+    """Bytes of an element in memory; i1 takes one, index eight."""
+    return max(1, getattr(kind, "bitwidth", 64) // 8)
+
+
+def is_element(kind: Attribute) -> bool:
+    """Whether tiles may have elements of this type."""
+    if isinstance(kind, IntegerType):
+        return kind == ui8 or (kind.signedness.data is Signedness.SIGNLESS and kind.width.data in (1, 8, 16, 32, 64))
+    return isinstance(kind, ELEMENT_TYPES)
 
 
 def same_encoding(*kinds: Attribute) -> bool:

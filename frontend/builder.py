@@ -26,7 +26,7 @@ from ..dialects.dim_expr import DimExpr
 from ..dialects.tile import Predicate
 from ..dialects.tile_types import TOO_LARGE_HINT, too_large
 from .source import SourceFunction
-from .types import Dim, DType, bf16, combine, f16, f32, f64, i1, i64, index
+from .types import Dim, DType, bf16, combine, f8E4M3FN, f8E5M2, f16, f32, f64, i1, i8, i64, index, ui8
 from .values import ATTRIBUTES, Value, describe, is_number, type_text
 
 NO_FASTMATH: dict[str, Attribute] = {"fastmath": arith.FastMathFlagsAttr("none")}
@@ -95,8 +95,8 @@ PYTHON_BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 DIM_OPS = {"+": "+", "-": "-", "*": "*", "//": "floordiv", "%": "mod", "maximum": "max", "minimum": "min"}
 
-LARGEST = {f16: 65504.0, bf16: 3.3895313892515355e38, f32: 3.4028234663852886e38, f64: math.inf}
-"""The largest finite number of each float type (IEEE 754; bf16: 2¹²⁷·(2 − 2⁻⁷))."""
+LARGEST = {f8E4M3FN: 448.0, f8E5M2: 57344.0, f16: 65504.0, bf16: 3.3895313892515355e38, f32: 3.4028234663852886e38, f64: math.inf}
+"""The largest finite number of each float type (IEEE 754; bf16: 2¹²⁷·(2 − 2⁻⁷); 8 bits: OCP 8-bit Floating Point Specification)."""
 
 MAX_POWER = 16
 
@@ -155,6 +155,10 @@ class Builder:
 
     def constant(self, number: Any, dtype: DType) -> Value:
         """A scalar constant. Raises TeselaError for a number that the type does not have."""
+        if dtype is ui8 and isinstance(number, int):
+            if not 0 <= number <= 255:
+                raise self.error(f"the number {number} does not fit ui8 (0 … 255)")
+            return self.cast(self.constant(number - (number >> 7 << 8), i8), ui8)  # constants are signless
         key = (dtype, repr(number))
         ssa = self._constants.get(key)
         if ssa is None:
@@ -414,6 +418,8 @@ class Builder:
             return self.emit(
                 cls.create(operands=[a.ssa, b.ssa], result_types=[a.type], properties=NO_FASTMATH), a.dtype, a.shape, weak
             )
+        if a.dtype is ui8:
+            raise self.error(f"'{op}' is not defined on ui8", "convert first: x.to(i32)")
         if op == "/":
             raise self.error(f"'/' is not defined on {a.dtype.name}", "write x // y, or convert to a float: x.to(f32) / y")
         if a.dtype is i1 and op not in ("&", "|", "^"):
@@ -466,6 +472,8 @@ class Builder:
         """`a op b` as i1."""
         if a.dtype is i1 and op not in ("==", "!="):
             raise self.error(f"'{op}' is not defined on i1", "convert first: x.to(i32)")
+        if a.dtype is ui8 and op not in ("==", "!="):
+            raise self.error(f"'{op}' is not defined on ui8", "convert first: x.to(i32)")
         predicates = FLOAT_PREDICATES if a.dtype.kind == "float" else INT_PREDICATES
         return self.emit(tile.CmpOp.make(Predicate(predicates[op]), a.ssa, b.ssa), i1, a.shape)
 
@@ -478,6 +486,8 @@ class Builder:
             cls = FLOAT_UNARY[op]
             result = cls.create(operands=[x.ssa], result_types=[x.type], properties=NO_FASTMATH)
             return self.emit(result, x.dtype, x.shape, x.weak)
+        if x.dtype is ui8:
+            raise self.error(f"{op!r} is not defined on ui8", "convert first: x.to(i32)")
         if x.dtype is not i1 and op == "-":
             zero = self.broadcast(self.constant(0, x.dtype), x.shape)
             return self.arithmetic("-", zero, x)

@@ -19,8 +19,9 @@ from ..dialects import pins, tile
 from ..dialects.layout import LayoutError, SharedLayout, TVLayout
 from ..dialects.layout_attrs import SharedLayoutAttr, TVLayoutAttr
 from ..dialects.tile import ReduceKind
+from ..passes import dot_types
 from . import builder as b
-from .types import Dim, DType, bf16, f16, f32, f64, i1, i8, i32, i64, index
+from .types import DTYPES, Dim, DType, f8E4M3FN, f8E5M2, f32, i1, i8, i32, i64, index, ui8
 from .types import ceildiv as static_ceildiv
 from .values import ArrayRef, Build, Tracing, Value, describe, is_number, type_attribute, type_text
 from .words import WORDS
@@ -414,20 +415,21 @@ def histogram(t: Tracer, x: Any, bins: Any) -> Value:
 
 # Matrices
 
-ACCUMULATORS = {f16: f32, bf16: f32, f32: f32, f64: f64, i8: i32}
-"""The type in which products of an operand type are summed."""
+ACCUMULATORS = {DTYPES[operand]: tuple(DTYPES[name] for name in sums) for operand, sums in dot_types.ACCUMULATORS.items()}
+"""The types in which products of an operand type may be summed, the default first."""
+MIXED_OPERANDS = ({f8E4M3FN, f8E5M2}, {i8, ui8})
 
 
 @builds("dot")
-def dot(t: Tracer, a: Any, b_: Any, acc: Any) -> Value:
+def dot(t: Tracer, a: Any, b_: Any, acc: Any, precision: Any = None) -> Value:
     a, b_ = tile_argument(t, a, "dot", "a"), tile_argument(t, b_, "dot", "b")
-    if a.dtype is not b_.dtype:
+    if a.dtype is not b_.dtype and {a.dtype, b_.dtype} not in MIXED_OPERANDS:
         raise t.error(
             f"the operands of a dot must have one element type, found {a.dtype.name} and {b_.dtype.name}",
             f"convert one: x.to({a.dtype.name})",
         )
-    wide = ACCUMULATORS.get(a.dtype)
-    if wide is None:
+    sums = ACCUMULATORS.get(a.dtype)
+    if sums is None:
         raise t.error(f"a dot of {a.dtype.name} is not in the language", f"convert to one of {', '.join(d.name for d in ACCUMULATORS)}")
     rank = len(a.shape)
     if rank < 2 or rank != len(b_.shape) or a.shape[:-2] != b_.shape[:-2] or a.shape[-1] != b_.shape[-2]:
@@ -437,14 +439,19 @@ def dot(t: Tracer, a: Any, b_: Any, acc: Any) -> Value:
         raise t.error(f"a dot of shapes {a.shape} and {b_.shape}: M×K and K×N are required", hint)
     shape = (*a.shape[:-1], b_.shape[-1])
     if acc is None:
-        acc = t.b.broadcast(t.b.constant(0, wide), shape)
-    elif not isinstance(acc, Value) or acc.shape != shape or acc.dtype is not wide:
+        acc = t.b.broadcast(t.b.constant(0, sums[0]), shape)
+    elif not isinstance(acc, Value) or acc.shape != shape or acc.dtype not in sums:
         raise t.error(
-            f"the accumulator must be {type_text(wide, shape)}, found {describe(acc)}",
-            f"start with tesela.zeros({shape}, tesela.{wide.name})",
+            f"the accumulator must be {' or '.join(type_text(wide, shape) for wide in sums)}, found {describe(acc)}",
+            f"start with tesela.zeros({shape}, tesela.{sums[0].name})",
             t.at("acc"),
         )
-    return t.b.emit(tile.DotOp.make(a.ssa, b_.ssa, acc.ssa), wide, shape)
+    op = tile.DotOp.make(a.ssa, b_.ssa, acc.ssa)
+    if precision is not None:
+        if precision != "tf32" or a.dtype is not f32:
+            raise t.error(f'precision is "tf32", for f32 operands, found {describe(precision)} for {a.dtype.name}', at=t.at("precision"))
+        op.attributes[tile.PRECISION] = StringAttr(precision)
+    return t.b.emit(op, acc.dtype, shape)
 
 
 # Choices of the compiler

@@ -771,7 +771,7 @@ BUILTIN_HINTS = {
 }
 
 _ELEMENT_TYPES = {f"float{n}": f"f{n}" for n in (16, 32, 64)} | {f"int{n}": f"i{n}" for n in (8, 16, 32, 64)}
-_ELEMENT_TYPES |= {"bfloat16": "bf16", "bool": "i1", "bool_": "i1"}
+_ELEMENT_TYPES |= {"bfloat16": "bf16", "bool": "i1", "bool_": "i1", "uint8": "ui8", "float8_e4m3fn": "f8E4M3FN", "float8_e5m2": "f8E5M2"}
 """What NumPy and ml_dtypes call the element types."""
 
 _STATEMENTS = {

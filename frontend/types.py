@@ -36,6 +36,8 @@ __all__ = [
     "f16",
     "f32",
     "f64",
+    "f8E4M3FN",
+    "f8E5M2",
     "i1",
     "i16",
     "i32",
@@ -44,6 +46,7 @@ __all__ = [
     "index",
     "noalias",
     "strides",
+    "ui8",
 ]
 
 
@@ -101,6 +104,12 @@ if TYPE_CHECKING:
 
     class f64(_Scalar): ...
 
+    class f8E4M3FN(_Scalar): ...
+
+    class f8E5M2(_Scalar): ...
+
+    class ui8(_Scalar): ...
+
     class i1(_Scalar): ...
 
     class i8(_Scalar): ...
@@ -133,6 +142,9 @@ else:
     bf16 = DType("bf16", "float", 16)
     f32 = DType("f32", "float", 32)
     f64 = DType("f64", "float", 64)
+    f8E4M3FN = DType("f8E4M3FN", "float", 8)
+    f8E5M2 = DType("f8E5M2", "float", 8)
+    ui8 = DType("ui8", "int", 8)
     i1 = DType("i1", "bool", 1)
     i8 = DType("i8", "int", 8)
     i16 = DType("i16", "int", 16)
@@ -140,7 +152,7 @@ else:
     i64 = DType("i64", "int", 64)
     index = DType("index", "index", 64)
 
-DTYPES: dict[str, DType] = {dtype.name: dtype for dtype in (f16, bf16, f32, f64, i1, i8, i16, i32, i64, index)}
+DTYPES: dict[str, DType] = {dtype.name: dtype for dtype in (f16, bf16, f32, f64, f8E4M3FN, f8E5M2, i1, i8, i16, i32, i64, ui8, index)}
 
 
 @dataclass(frozen=True, slots=True)

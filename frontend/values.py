@@ -15,6 +15,8 @@ from typing import Any
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
+    Float8E4M3FNType,
+    Float8E5M2Type,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -24,7 +26,8 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, SSAValue
 
-from .types import Array, Dim, DType, bf16, f16, f32, f64, i1, i8, i16, i32, i64, index
+from ..dialects.tile_types import ui8 as UI8
+from .types import Array, Dim, DType, bf16, f8E4M3FN, f8E5M2, f16, f32, f64, i1, i8, i16, i32, i64, index, ui8
 from .words import Word
 
 ATTRIBUTES: dict[DType, Attribute] = {
@@ -32,8 +35,11 @@ ATTRIBUTES: dict[DType, Attribute] = {
     bf16: BFloat16Type(),
     f32: Float32Type(),
     f64: Float64Type(),
+    f8E4M3FN: Float8E4M3FNType(),
+    f8E5M2: Float8E5M2Type(),
     i1: IntegerType(1),
     i8: IntegerType(8),
+    ui8: UI8,
     i16: IntegerType(16),
     i32: IntegerType(32),
     i64: IntegerType(64),

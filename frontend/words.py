@@ -485,9 +485,10 @@ def pack(x: Tile, kind: str) -> Tile:
 
 
 @_word
-def dot(a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
-    """acc + a·b for tiles M×K and K×N, and batches of them. `acc` is f32 for f16, bf16 and f32 operands, f64 for f64, i32 for i8; without it
-    it is zero. `acc + a @ b` is the same. Only f16 and bf16 operands are lowered to PTX; the others run in the interpreter."""
+def dot(a: Tile, b: Tile, acc: Tile | None = None, *, precision: str | None = None) -> Tile:
+    """acc + a·b for tiles M×K and K×N, and batches of them. `acc` is f32 for f16, bf16, f32 and 8-bit floats (or f16 for f16 and 8-bit
+    floats), f64 for f64, i32 for i8 and ui8; without it it is zero, of the first of these. f8E4M3FN may meet f8E5M2, and i8 ui8. `acc + a @ b`
+    is the same. f32 operands are multiplied as they are, by fma; with precision="tf32" tensor cores multiply their upper 19 bits."""
     ...
 
 

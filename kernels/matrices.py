@@ -1,4 +1,4 @@
-"""Matrix products: with bias and activation, and batched."""
+"""Matrix products: plain, in the three orders of operands, with bias and activation, and batched."""
 
 from __future__ import annotations
 
@@ -21,6 +21,60 @@ TILES = [
 ]
 """Extents of the tile of a product: each call takes the fastest for its own. Of small tiles with few buffers a multiprocessor holds two blocks, one of which
 computes while the other stores."""
+
+
+@tesela.kernel(variants=TILES, flops="2 * M * N * K")
+def gemm(
+    A: Array[T, M, K],
+    B: Array[T, K, N],
+    C: Array[T, M, N],
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
+    BK: tesela.constexpr = 64,
+):
+    """C = A·B: sums in f32, rounded once. `gemm_nt` and `gemm_tn` take B or A transposed, as rows of K."""
+    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    m, n = bm * BM, bn * BN
+    acc = tesela.zeros((BM, BN), f32)
+    for k in tesela.range(0, K, BK):
+        acc += A[m : m + BM, k : k + BK] @ B[k : k + BK, n : n + BN]
+    C[m : m + BM, n : n + BN] = acc.to(C.dtype)
+
+
+@tesela.kernel(variants=TILES, flops="2 * M * N * K")
+def gemm_nt(
+    A: Array[T, M, K],
+    B: Array[T, N, K],
+    C: Array[T, M, N],
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
+    BK: tesela.constexpr = 64,
+):
+    """C = A·Bᵀ."""
+    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    m, n = bm * BM, bn * BN
+    acc = tesela.zeros((BM, BN), f32)
+    for k in tesela.range(0, K, BK):
+        acc += A[m : m + BM, k : k + BK] @ B[n : n + BN, k : k + BK].T
+    C[m : m + BM, n : n + BN] = acc.to(C.dtype)
+
+
+@tesela.kernel(variants=TILES, flops="2 * M * N * K")
+def gemm_tn(
+    A: Array[T, K, M],
+    B: Array[T, K, N],
+    C: Array[T, M, N],
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
+    BK: tesela.constexpr = 64,
+):
+    """C = Aᵀ·B."""
+    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    m, n = bm * BM, bn * BN
+    acc = tesela.zeros((BM, BN), f32)
+    for k in tesela.range(0, K, BK):
+        acc += A[k : k + BK, m : m + BM].T @ B[k : k + BK, n : n + BN]
+    C[m : m + BM, n : n + BN] = acc.to(C.dtype)
 
 
 @tesela.kernel(variants=TILES, flops="2 * M * N * K")

@@ -19,6 +19,7 @@ from ..dialects.array_effects import may_write
 from ..dialects.async_roles import RolesOp
 from ..dialects.dim_expr import DimExpr
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
+from ..dialects.ptx_isa import UNITS
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
 from ..dialects.work import Machine, SplitLoop, Term, Work
@@ -26,6 +27,7 @@ from ..passes import dot_rules, get_pass
 from ..passes.access import memory_bytes
 from ..passes.alloc_shared import ring_bytes, scratch_bound
 from ..passes.base import PassContext
+from ..passes.dot_types import STEP_BYTES
 from ..passes.layout_costs import SHARED_BYTES_PER_CLOCK, SLOTS, wgmma_clocks
 from ..passes.machine_costs import (
     ARRIVAL_CLOCKS,
@@ -132,16 +134,23 @@ class _Counter:
         self.loaded = max(self.loaded, loaded)
 
 
+FMA_LANES = 128
+"""Multiplications of f32 a clock that a multiprocessor has lanes for (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
+
+
 def dot_clocks(op: tile.DotOp | async_copy.DotOp) -> float:
     """Clocks that the tensor cores of a multiprocessor take for a dot, rows and columns that the instruction adds included."""
     shape = dot_rules.dot_shape(op)
     if isinstance(op, tile.DotOp):
-        return prod(shape.batch) * shape.m * shape.n * shape.k / DOT_MACS_PER_CLOCK["mma"]
+        products = prod(shape.batch) * shape.m * shape.n * shape.k
+        if not shape.kind.tensor_core:
+            return products * UNITS["fma" if shape.kind.size == 4 else "fp64"].issue / FMA_LANES
+        return products * (1 if shape.kind.emulated else shape.kind.size / 2) / DOT_MACS_PER_CLOCK["mma"]
     choice = dot_rules.wgmma_choice(shape, dot_rules.block_warps(op), False)
     each = 0.0
     for n in choice.pieces:
-        each += max(wgmma_clocks(dot_rules.WGMMA_ROWS, n, True, dot_rules.OPERAND_BYTES, dot_rules.K_STEP)) / SLOTS
-    return prod(choice.groups) * choice.slabs * (choice.extents[2] // dot_rules.K_STEP) * each
+        each += max(wgmma_clocks(dot_rules.WGMMA_ROWS, n, True, STEP_BYTES // choice.step, choice.step)) / SLOTS
+    return prod(choice.groups) * choice.slabs * (choice.extents[2] // choice.step) * each
 
 
 def _arithmetic(op: Operation) -> float:

@@ -98,7 +98,7 @@ SCALAR_TYPES = {
     "f16": "b16",
     "bf16": "b16",
 }
-SCALAR_TYPES |= {"i8": "b8", "i1": "b8", "f8E4M3FN": "b8", "f8E5M2": "b8"}
+SCALAR_TYPES |= {"i8": "b8", "i1": "b8", "ui8": "b8", "f8E4M3FN": "b8", "f8E5M2": "b8"}
 """The parameter type of a scalar argument (launch_plan.Param, 'scalar')."""
 
 

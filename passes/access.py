@@ -9,24 +9,18 @@ from __future__ import annotations
 
 from math import gcd
 
-from xdsl.dialects.builtin import IntegerAttr, MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, i1
+from xdsl.ir import SSAValue
 
 from ..dialects import tile
 from ..dialects.tile_indexed import Indexed
-from ..dialects.tile_types import static_strides
+from ..dialects.tile_types import memory_bytes, static_strides
 from .divisibility import ZERO_DIVISOR, Divisibility
 
 VECTOR_BYTES = 16
 """`ld` and `st` move 16 bytes at most (PTX ISA 9.0 §9.7.9.8)."""
-BYTE_VECTOR = 4
-"""Elements of 8 bits that one access moves at most: `v4.b8`."""
-
-
-def memory_bytes(kind: Attribute) -> int:
-    """Bytes of an element in memory; i1 takes one, index eight."""
-    width = getattr(kind, "bitwidth", 64)
-    return max(1, width // 8)
+BOOL_VECTOR = 4
+"""Elements of i1 that one access moves at most: `v4.b8`."""
 
 
 def argument_index(kernel: tile.KernelOp, array: SSAValue) -> int:
@@ -76,6 +70,6 @@ def vector_access(
         facts.divisor(op.indices[dim]),
         0 if whole else extent_divisor(kernel, array, dim),
         tile.shape_of(accessed)[position],
-        VECTOR_BYTES // size if size > 1 else BYTE_VECTOR,
+        VECTOR_BYTES // size if kind.element_type != i1 else BOOL_VECTOR,
     )
     return position, max(1, width & -width)

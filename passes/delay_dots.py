@@ -148,8 +148,7 @@ def _registers(delay: Delay) -> int:
 
 def _held(kind: TensorType) -> int:
     assert isinstance(kind.encoding, TVLayoutAttr)
-    values = kind.encoding.data.num_values
-    return values // 2 if element_type(kind).size == dot_rules.OPERAND_BYTES else values
+    return dot_rules.registers_of(kind.encoding.data, element_type(kind))
 
 
 # ---- the transformation ---------------------------------------------------------------------------------------------

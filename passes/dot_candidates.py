@@ -5,6 +5,7 @@ instruction reads it:
 
     wgmma m64n256k16 2x1 shared        two warpgroups, one under the other; 256 columns an instruction
     mma m16n8k16 4x2 registers         eight warps, four down the rows and two along the columns; of a batch `2x4x2`
+    fma m4n4k4 16x16 registers         256 threads, each with blocks of 4x4, four positions of K at a time
 
 This text is the attribute `instruction` of a dot once layouts are inferred. Before, an author may state some of its words, and only candidates that
 have them all are considered: `instruction = "m64n128k16"`, or `"1x2"`.
@@ -23,16 +24,15 @@ from ..dialects.layout import TVLayout
 from ..dialects.target import Target
 from . import dot_rules, layout_costs
 from .dot_rules import (
-    K_STEP,
     MMA_COLUMNS,
     MMA_ROWS,
-    OPERAND_BYTES,
     WARPGROUP_WARPS,
     WGMMA_MAX_N,
     WGMMA_ROWS,
     DotChoice,
     DotShape,
 )
+from .dot_types import REGISTER_BYTES
 
 SPAN_COLUMNS = 64
 """Where instructions may start in an operand that is contiguous along N, in whatever swizzle: a whole span of the widest, in 16-bit elements."""
@@ -87,16 +87,16 @@ def offer(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target, lhs: st
 
 @lru_cache(maxsize=512)
 def candidates(shape: DotShape, unit: str, warps: int, target: Target, lhs: str) -> Offer:
-    """All ways of `unit` ('wgmma' or 'mma') for `warps` warps. `lhs`: where the left operand is: 'buffer', 'registers' (computed), or 'read' (read
+    """All ways of `unit` ('wgmma', 'mma' or 'fma') for `warps` warps. `lhs`: where the left operand is: 'buffer', 'registers' (computed), or 'read' (read
     from a buffer for this dot). Ordered by cost, then text."""
-    ways = _wgmma(shape, warps, lhs) if unit == "wgmma" else _mma(shape, warps)
+    ways = _wgmma(shape, warps, lhs) if unit == "wgmma" else _mma(shape, warps) if unit == "mma" else _fma(shape, warps)
     limit = dot_rules.accumulator_limit(warps, target)
     fitting: list[DotCandidate] = []
     rejected = list(_other_units(shape, unit, warps, target))
     if unit == "wgmma" and lhs == "registers":
         rejected.append(Rejection("wgmma … shared", "the left operand is computed, and plan-dataflow has left it in registers"))
     for way in ways:
-        if (used := way.choice.acc.num_values) > limit:
+        if (used := -(-way.choice.acc.num_values * shape.kind.acc_size // REGISTER_BYTES)) > limit:
             rejected.append(Rejection(way.text, f"its accumulators take {used} registers of a thread, {limit} are free for them"))
         else:
             fitting.append(way)
@@ -106,6 +106,8 @@ def candidates(shape: DotShape, unit: str, warps: int, target: Target, lhs: str)
 def _other_units(shape: DotShape, unit: str, warps: int, target: Target) -> Iterator[Rejection]:
     if unit == "wgmma":
         yield Rejection("mma m16n8k16 …", "the dot is asynchronous: plan-dataflow takes wgmma where it can, which has twice the rate")
+    elif unit == "fma":
+        yield Rejection("wgmma …, mma …", f"tensor cores do not multiply {shape.kind.lhs} exactly; f32 as tf32 where precision = \"tf32\" says so")
     elif not target.has_wgmma:
         yield Rejection("wgmma …", f"{target.name} has no wgmma, which needs sm_90a")
     elif shape.batch:
@@ -125,24 +127,26 @@ def _wgmma(shape: DotShape, warps: int, lhs: str) -> Iterator[DotCandidate]:
                 continue
             for n in range(8, widest + 1, 8):
                 choice = dot_rules.wgmma_way(shape, groups, down, along, n, in_registers)
+                if not all(dot_rules.wgmma_width(shape.kind, piece) for piece in choice.pieces):
+                    continue
                 columns = sum(choice.pieces)
                 any_start = n == columns or n % SPAN_COLUMNS == 0
-                text = f"wgmma m{WGMMA_ROWS}n{n}k{K_STEP} {down}x{along} {'registers' if in_registers else 'shared'}"
-                yield DotCandidate(text, choice, any_start, _wgmma_cost(choice, groups, in_registers, lhs))
+                text = f"wgmma m{WGMMA_ROWS}n{n}k{choice.step} {down}x{along} {'registers' if in_registers else 'shared'}"
+                yield DotCandidate(text, choice, any_start, _wgmma_cost(choice, shape.kind.size, groups, in_registers, lhs))
 
 
-def _wgmma_cost(choice: DotChoice, groups: int, in_registers: bool, lhs: str) -> int:
-    steps = choice.extents[2] // K_STEP
+def _wgmma_cost(choice: DotChoice, size: int, groups: int, in_registers: bool, lhs: str) -> int:
+    steps = choice.extents[2] // choice.step
     total = 0
     for n in choice.pieces:
-        tensor, shared = layout_costs.wgmma_clocks(WGMMA_ROWS, n, not in_registers, OPERAND_BYTES, K_STEP)
+        tensor, shared = layout_costs.wgmma_clocks(WGMMA_ROWS, n, not in_registers, size, choice.step)
         total += max(tensor, shared) + shared // 4 + WARPGROUP_WARPS
     total *= groups * choice.slabs * steps
     if in_registers and lhs == "buffer":
-        # ldmatrix first: 64x16 elements of each warpgroup and step are 4 instructions of 4 wavefronts, and stay in registers till the dot has read them
+        # ldmatrix first: 64 rows of 32 bytes of each warpgroup and step are 4 instructions of 4 wavefronts, and stay in registers till the dot has read them
         assert choice.lhs is not None
         reads = groups * choice.slabs * steps * WARPGROUP_WARPS * (1 + 4 * layout_costs.SLOTS)
-        total += reads + layout_costs.registers(choice.lhs, 8 * OPERAND_BYTES, groups * WARPGROUP_WARPS)
+        total += reads + layout_costs.registers(choice.lhs, 8 * size, groups * WARPGROUP_WARPS)
     return total
 
 
@@ -150,10 +154,22 @@ def _mma(shape: DotShape, warps: int) -> Iterator[DotCandidate]:
     for batches, down, along in dot_rules.mma_arrangements(shape, warps):
         choice = dot_rules.mma_way(shape, warps, batches, down, along)
         tiles = choice.acc.num_values // (MMA_ROWS * MMA_COLUMNS // 32)
-        cost = layout_costs.MMA_CLOCKS * tiles * (choice.extents[2] // K_STEP) * warps
-        arrangement = f"{batches}x{down}x{along}" if shape.batch else f"{down}x{along}"
-        text = f"mma m{MMA_ROWS}n{MMA_COLUMNS}k{K_STEP} {arrangement} registers"
+        clocks = layout_costs.MMA_CLOCKS * (2 if shape.kind.emulated else 1)
+        cost = clocks * tiles * (choice.extents[2] // choice.step) * warps
+        text = f"mma m{MMA_ROWS}n{MMA_COLUMNS}k{choice.step} {_arrangement(shape, batches, down, along)} registers"
         yield DotCandidate(text, choice, True, cost)
+
+
+def _fma(shape: DotShape, warps: int) -> Iterator[DotCandidate]:
+    high, wide, step = dot_rules.fma_block(shape)
+    for batches, down, along in dot_rules.fma_arrangements(shape, warps):
+        choice = dot_rules.fma_way(shape, warps, batches, down, along)
+        text = f"fma m{high}n{wide}k{step} {_arrangement(shape, batches, down, along)} registers"
+        yield DotCandidate(text, choice, True, dot_rules.fma_clocks(shape, batches, down, along) * shape.k * warps)
+
+
+def _arrangement(shape: DotShape, batches: int, down: int, along: int) -> str:
+    return f"{batches}x{down}x{along}" if shape.batch else f"{down}x{along}"
 
 
 def distinct(offered: Sequence[DotCandidate]) -> tuple[DotCandidate, ...]:

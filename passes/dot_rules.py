@@ -2,16 +2,23 @@
 
 Pure functions from extents, element types, a number of warps and a target; nothing here knows a kernel or changes one.
 
-**Instructions.** `wgmma` (sm_90a) multiplies 64 rows by n columns (a multiple of 8, at most 256) over 16 of K for one warpgroup; both
-operands lie in shared memory, or the left one in registers. `mma.sync` multiplies 16 rows by 8 columns over 16 of K for one warp, all
-in registers. Extents that are no multiples of these are rounded up: padding along M and N computes what nobody reads; padding along K
-would be summed, so it holds zeros in both operands.
+**Instructions** (which types: dot_types.py). `wgmma` (sm_90a) multiplies 64 rows by n columns (a multiple of 8, at most 256; of integers 8, 16, 24 or
+a multiple of 16) over 32 bytes of K for one warpgroup; both operands lie in shared memory, or the left one in registers. `mma.sync`
+multiplies 16 rows by 8 columns over 32 bytes of K for one warp, all in registers. Extents that are no multiples of these are rounded up:
+padding along M and N computes what nobody reads; padding along K would be summed, so it holds zeros in both operands.
+
+What tensor cores do not multiply (f32 and f64 as they are), each thread multiplies by `fma`: it has a block of the accumulator, and reads the
+rows and columns that meet there from shared memory, 16 bytes of K at a time. Nothing past K is multiplied.
 
 **Registers** (PTX ISA 9.0 §9.7.16.5.1 and §9.7.15.5.8). Both instructions spread an accumulator alike: with g = lane / 4 and q = lane % 4,
 a warp's 16 rows hold value i of a lane at row g + 8·((i / 2) % 2), column 8·(i / 4) + 2q + i % 2. So 64 rows of `wgmma` for two warpgroups
 down the rows and 256 columns are
 
     thread [4:(0,2), 8:(1,0), 4:(16,0), 2:(64,0)], value [2:(0,1), 2:(8,0), 32:(0,8)]
+
+A register of the left operand holds E = 4 / bytes elements of K, from k = E·q on, of row g; so that for 16-bit types
+
+    thread [4:(0,2), 8:(1,0), …], value [2:(0,1), 2:(8,0), 2:(0,8), steps:(0,16)]          in general 4:(0,E), E:(0,1), 2:(0,4E), (0,8E)
 
 and the left operand of the next dot over those 256 columns is the very same layout, found as 2:(0,8), 16:(0,16) and merged to 32:(0,8).
 
@@ -35,9 +42,6 @@ from math import gcd, prod
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import (
-    BFloat16Type,
-    Float16Type,
-    Float32Type,
     MemRefType,
     StringAttr,
     TensorType,
@@ -51,13 +55,11 @@ from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import Mode, SharedLayout, TVLayout
 from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
-from ..dialects.tile_types import static_strides
+from ..dialects.tile_types import memory_bytes, static_strides
+from .dot_types import REGISTER_BYTES, STEP_BYTES, DotKind, dot_kind
 
 WGMMA_ROWS, WGMMA_MAX_N = 64, 256
 MMA_ROWS, MMA_COLUMNS = 16, 8
-K_STEP = 16
-"""Elements of K that one instruction takes, of 16 bits each."""
-OPERAND_BYTES = 2
 WARPGROUP_WARPS = 4
 RESERVED_REGISTERS = 40
 """Registers of a thread that addresses, loop counters and operand fragments take beside an accumulator (estimate; ptxas wants
@@ -66,21 +68,23 @@ RESERVED_REGISTERS = 40
 
 @dataclass(frozen=True, slots=True)
 class DotShape:
-    """Extents of a dot: batch × M × K times batch × K × N."""
+    """Extents of a dot, batch × M × K times batch × K × N, and its types."""
 
     batch: tuple[int, ...]
     m: int
     n: int
     k: int
+    kind: DotKind = DotKind("bf16", "bf16", "f32", 2)
 
 
 @dataclass(frozen=True, slots=True)
 class DotChoice:
     """The instruction and the register layouts of a dot.
 
-    `unit`: 'wgmma' or 'mma'. `lhs`, `rhs`: None where the instruction reads the operand from shared memory. `extents`: what the
+    `unit`: 'wgmma', 'mma' or 'fma'. `lhs`, `rhs`: None where the instruction reads the operand from shared memory. `extents`: what the
     layouts cover of M, N and K, at least the dot's own. For wgmma, `groups`: warpgroups down the rows and along the columns, `slabs`: blocks of
     64 rows of a warpgroup, one under another, `pieces`: the instructions' n along a warpgroup's columns.
+    `step`: elements of K that are read together. `sums_padding`: what lies past K, up to a whole step, is multiplied, too.
     """
 
     unit: str
@@ -91,6 +95,8 @@ class DotChoice:
     groups: tuple[int, int] = (1, 1)
     slabs: int = 1
     pieces: tuple[int, ...] = ()
+    step: int = 16
+    sums_padding: bool = True
 
 
 def round_up(value: int, to: int) -> int:
@@ -129,11 +135,21 @@ def wgmma_arrangements(warps: int) -> Iterator[tuple[int, int]]:
             yield down, along
 
 
+WGMMA_NARROW = 24
+"""Wgmmas of integers that are wider have a multiple of 16 columns (PTX ISA 9.0 §9.7.16.2)."""
+
+
+def wgmma_width(kind: DotKind, n: int) -> bool:
+    """Whether there is a wgmma of `n` columns."""
+    return n % 8 == 0 and 0 < n <= WGMMA_MAX_N and (not kind.integer or n <= WGMMA_NARROW or n % 16 == 0)
+
+
 def _wgmma_part(shape: DotShape, down: int, along: int) -> tuple[int, int]:
     """(blocks of 64 rows, columns) of one warpgroup. A descriptor may start in the middle of N only at a whole span of the widest swizzle: 64
     elements of 16 bits."""
     slabs = -(-shape.m // (WGMMA_ROWS * down))
-    return slabs, round_up(shape.n, 8) if along == 1 else round_up(-(-shape.n // along), 64)
+    unit = 16 if shape.kind.integer and shape.n > WGMMA_NARROW else 8
+    return slabs, round_up(shape.n, unit) if along == 1 else round_up(-(-shape.n // along), 64)
 
 
 def wgmma_columns(shape: DotShape, down: int, along: int) -> int:
@@ -158,13 +174,14 @@ def _wgmma_layouts(shape: DotShape, groups: int, down: int, along: int, lhs_in_r
     thread = [Mode(4, (0, 2)), Mode(8, (1, 0)), Mode(4, (16, 0)), Mode(down, (WGMMA_ROWS * slabs, 0))]
     value = [Mode(2, (0, 1)), Mode(2, (8, 0)), Mode(columns // 8, (0, 8)), Mode(slabs, (WGMMA_ROWS, 0))]
     acc = TVLayout((*thread, Mode(along, (0, columns)), Mode(copies, (0, 0))), tuple(value))
-    k = round_up(shape.k, K_STEP)
+    lanes, step = shape.kind.lanes, shape.kind.step
+    k = round_up(shape.k, step)
     lhs = None
     if lhs_in_registers:
-        steps = (Mode(2, (0, 1)), Mode(2, (8, 0)), Mode(2, (0, 8)), Mode(k // K_STEP, (0, K_STEP)), value[3])
-        lhs = TVLayout((*thread, Mode(along * copies, (0, 0))), steps)
+        steps = (Mode(lanes, (0, 1)), Mode(2, (8, 0)), Mode(2, (0, 4 * lanes)), Mode(k // step, (0, step)), value[3])
+        lhs = TVLayout((Mode(4, (0, lanes)), *thread[1:], Mode(along * copies, (0, 0))), steps)
     extents = (WGMMA_ROWS * slabs * down, columns * along, k)
-    return DotChoice("wgmma", acc.normalized(), lhs.normalized() if lhs else None, None, extents, (down, along), slabs)
+    return DotChoice("wgmma", acc.normalized(), lhs.normalized() if lhs else None, None, extents, (down, along), slabs, step=step)
 
 
 # ---- mma.sync -------------------------------------------------------------------------------------------------------
@@ -172,7 +189,7 @@ def _wgmma_layouts(shape: DotShape, groups: int, down: int, along: int, lhs_in_r
 
 @lru_cache(maxsize=1024)
 def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
-    """How `warps` warps compute a dot by mma.sync m16n8k16, where nothing else is known. With `rows_only` all warps go down the rows if there are
+    """How `warps` warps compute a dot by mma.sync m16n8, where nothing else is known. With `rows_only` all warps go down the rows if there are
     rows enough: then an accumulator has the layout of a left operand of as many rows."""
     rows_only = rows_only and -(-shape.m // MMA_ROWS) >= warps
     ways: list[tuple[int, int, int, int]] = []
@@ -206,11 +223,12 @@ def mma_clocks(shape: DotShape, batches: int, down: int, along: int) -> int:
 
 @lru_cache(maxsize=4096)
 def mma_way(shape: DotShape, warps: int, batches: int, down: int, along: int) -> DotChoice:
-    """A dot by mma.sync m16n8k16 of `batches` x `down` x `along` of `warps` warps; the others compute the same."""
+    """A dot by mma.sync m16n8 of `batches` x `down` x `along` of `warps` warps; the others compute the same."""
     first = shape.batch[0] if shape.batch else 1
     copies = warps // (batches * down * along)
     _, rows, columns = _mma_part(shape, batches, down, along)
-    k = round_up(shape.k, K_STEP)
+    lanes, step = shape.kind.lanes, shape.kind.step
+    k = round_up(shape.k, step)
     depth = len(shape.batch)
 
     def mode(extent: int, m: int = 0, n: int = 0, batch: int | None = None, step: int = 1) -> Mode:
@@ -224,15 +242,97 @@ def mma_way(shape: DotShape, warps: int, batches: int, down: int, along: int) ->
         (mode(2, n=1), mode(2, m=8), mode(columns, n=MMA_COLUMNS), mode(rows, m=MMA_ROWS), *outer),
     )
     lhs = TVLayout(
-        (mode(4, n=2), mode(8, m=1), mode(down, m=MMA_ROWS * rows), mode(along), spread, mode(copies)),
-        (mode(2, n=1), mode(2, m=8), mode(2, n=8), mode(k // K_STEP, n=K_STEP), mode(rows, m=MMA_ROWS), *outer),
+        (mode(4, n=lanes), mode(8, m=1), mode(down, m=MMA_ROWS * rows), mode(along), spread, mode(copies)),
+        (mode(lanes, n=1), mode(2, m=8), mode(2, n=4 * lanes), mode(k // step, n=step), mode(rows, m=MMA_ROWS), *outer),
     )
     rhs = TVLayout(
-        (mode(4, m=2), mode(8, n=1), mode(down), mode(along, n=MMA_COLUMNS * columns), spread, mode(copies)),
-        (mode(2, m=1), mode(2, m=8), mode(columns, n=MMA_COLUMNS), mode(k // K_STEP, m=K_STEP), *outer),
+        (mode(4, m=lanes), mode(8, n=1), mode(down), mode(along, n=MMA_COLUMNS * columns), spread, mode(copies)),
+        (mode(lanes, m=1), mode(2, m=4 * lanes), mode(columns, n=MMA_COLUMNS), mode(k // step, m=step), *outer),
     )
     extents = (MMA_ROWS * rows * down, MMA_COLUMNS * columns * along, k)
-    return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents, (down, along))
+    return DotChoice("mma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents, (down, along), step=step)
+
+
+# ---- fma ------------------------------------------------------------------------------------------------------------
+
+FMA_BLOCK = 4
+"""Rows and columns of the accumulator that lie side by side in a thread: 16 bytes of a row of f32."""
+
+
+@lru_cache(maxsize=1024)
+def fma_choice(shape: DotShape, warps: int) -> DotChoice:
+    """How `warps` warps compute a dot by fma, where nothing else is known: reading the fewest elements for their multiplications."""
+    ways = [(fma_clocks(shape, *way), way) for way in fma_arrangements(shape, warps)]
+    return fma_way(shape, warps, *min(ways)[1])
+
+
+def fma_block(shape: DotShape) -> tuple[int, int, int]:
+    """(rows and columns side by side in a thread, elements of K that are read together)."""
+    high, wide = (min(FMA_BLOCK, 1 << (extent - 1).bit_length()) for extent in (shape.m, shape.n))
+    return high, wide, min(16 // shape.kind.size, 1 << (shape.k - 1).bit_length())
+
+
+def _fma_part(shape: DotShape, batches: int, down: int, along: int) -> tuple[int, int, int]:
+    """(matrices of the batch, blocks down the rows, blocks along the columns) of one thread."""
+    per_batch = (shape.batch[0] if shape.batch else 1) // batches * prod(shape.batch[1:])
+    high, wide, _ = fma_block(shape)
+    return per_batch, -(-shape.m // (high * down)), -(-shape.n // (wide * along))
+
+
+def fma_arrangements(shape: DotShape, warps: int) -> Iterator[tuple[int, int, int]]:
+    """(threads along the first batch dimension, down the rows, along the columns), powers of two: as many threads as there is work for."""
+    high, wide, _ = fma_block(shape)
+    first = shape.batch[0] if shape.batch else 1
+    most = [1 << (-(-extent // block) - 1).bit_length() for extent, block in ((shape.m, high), (shape.n, wide))]
+    ways = [
+        (batches, down, along)
+        for batches, down, along in product(_powers_of_two(32 * warps), repeat=3)
+        if 32 * warps % (batches * down * along) == 0 and first % batches == 0 and down <= most[0] and along <= most[1]
+    ]
+    busiest = max(prod(way) for way in ways)
+    return (way for way in ways if prod(way) == busiest)
+
+
+def fma_clocks(shape: DotShape, batches: int, down: int, along: int) -> int:
+    """Clocks of a warp for one position along K: a quarter SM multiplies 32 pairs a clock, and its part of shared memory is 32 bytes a clock, so that
+    an element of an operand takes as long as as many multiplications as it has bytes."""
+    per_batch, rows, columns = _fma_part(shape, batches, down, along)
+    high, wide, _ = fma_block(shape)
+    return per_batch * (high * rows * wide * columns + shape.kind.size * (high * rows + wide * columns))
+
+
+@lru_cache(maxsize=4096)
+def fma_way(shape: DotShape, warps: int, batches: int, down: int, along: int) -> DotChoice:
+    """A dot by fma of `batches` x `down` x `along` of the threads of `warps` warps; the others compute the same."""
+    high, wide, step = fma_block(shape)
+    first = shape.batch[0] if shape.batch else 1
+    copies = 32 * warps // (batches * down * along)
+    _, rows, columns = _fma_part(shape, batches, down, along)
+    k = round_up(shape.k, step)
+    depth = len(shape.batch)
+
+    def mode(extent: int, m: int = 0, n: int = 0, batch: int | None = None, stride: int = 1) -> Mode:
+        return Mode(extent, (*(stride if d == batch else 0 for d in range(depth)), m, n))
+
+    first_per_thread = first // batches
+    spread = mode(batches, batch=0, stride=first_per_thread) if depth else mode(1)
+    outer = [mode(shape.batch[d] if d else first_per_thread, batch=d) for d in reversed(range(depth))]
+    row_values = (mode(high, m=1), mode(rows, m=high * down))
+    column_values = (mode(wide, n=1), mode(columns, n=wide * along))
+    acc = TVLayout(
+        (mode(along, n=wide), mode(down, m=high), spread, mode(copies)),
+        (column_values[0], row_values[0], column_values[1], row_values[1], *outer),
+    )
+    lhs = TVLayout(
+        (mode(along), mode(down, m=high), spread, mode(copies)), (mode(step, n=1), *row_values, mode(k // step, n=step), *outer)
+    )
+    rhs = TVLayout(
+        (mode(along, n=wide), mode(down), spread, mode(copies)), (*column_values, mode(step, m=1), mode(k // step, m=step), *outer)
+    )
+    extents = (high * rows * down, wide * columns * along, k)
+    return DotChoice(
+        "fma", acc.normalized(), lhs.normalized(), rhs.normalized(), extents, (down, along), step=step, sums_padding=False
+    )
 
 
 # ---- choosing for an op ---------------------------------------------------------------------------------------------
@@ -244,41 +344,45 @@ def operand_tile(kind: Attribute) -> TensorType:
 
 
 def dot_shape(op: tile.DotOp | async_copy.DotOp) -> DotShape:
-    """The extents of a dot op."""
+    """The extents and types of a dot op. Raises TeselaError for types that nothing multiplies."""
     a, b = operand_tile(op.lhs.type).get_shape(), operand_tile(op.rhs.type).get_shape()
-    return DotShape(tuple(a[:-2]), a[-2], b[-1], a[-1])
-
-
-def check_types(op: tile.DotOp | async_copy.DotOp) -> None:
-    """Raises TeselaError unless the operands are f16 or bf16 and the accumulator is f32."""
-    operand, acc = operand_tile(op.lhs.type).element_type, element_type(async_copy.pending_tile(op.acc.type))
-    if not isinstance(operand, Float16Type | BFloat16Type):
-        hint = "other types run in the interpreter only: convert the operands (tile.cast; x.to(f16) in Python)"
-        raise TeselaError.at(op, f"dot takes f16 or bf16 operands, found {operand}", hint)
-    if not isinstance(acc, Float32Type):
-        raise TeselaError.at(
-            op, f"dot sums in f32, but the accumulator is {acc}", "accumulate in f32 and cast the result with tile.cast"
-        )
+    return DotShape(tuple(a[:-2]), a[-2], b[-1], a[-1], dot_kind(op))
 
 
 def takes_wgmma(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> bool:
-    """Whether wgmma can compute the dot: the target has it, whole warpgroups, and no batch."""
-    return target.has_wgmma and warps % WARPGROUP_WARPS == 0 and not dot_shape(op).batch
+    """Whether wgmma can compute the dot: the target has it, whole warpgroups, types that tensor cores multiply, and no batch."""
+    shape = dot_shape(op)
+    return target.has_wgmma and warps % WARPGROUP_WARPS == 0 and not shape.batch and shape.kind.tensor_core
 
 
 def unit_of(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> str:
-    """'wgmma' for an `async.dot`, 'mma' for a `tile.dot`. Raises TeselaError for element types without an instruction, and for an `async.dot` that
-    wgmma cannot compute."""
-    check_types(op)
+    """'wgmma' for an `async.dot`, 'mma' or 'fma' for a `tile.dot`. Raises TeselaError for element types without an instruction, and for an
+    `async.dot` that wgmma cannot compute."""
     if not isinstance(op, async_copy.DotOp):
-        return "mma"
+        return "mma" if dot_kind(op).tensor_core else "fma"
     if not takes_wgmma(op, warps, target):
         raise TeselaError.at(
             op,
-            f"async.dot is wgmma: it needs sm_90a and whole warpgroups, found {target.name} and {warps} warps",
+            f"async.dot is wgmma: it needs sm_90a, whole warpgroups and types that it multiplies, found {target.name}, {warps} warps and "
+            f"{operand_tile(op.lhs.type).element_type}",
             "compute it with tile.dot on tiles read by async.read, or let plan-dataflow choose",
         )
     return "wgmma"
+
+
+def _best(shape: DotShape, unit: str, warps: int, lhs_in_registers: bool, chain: bool) -> DotChoice:
+    """The way by `unit` that is best where nothing else is known."""
+    if unit == "wgmma":
+        return wgmma_choice(shape, warps, lhs_in_registers)
+    return mma_choice(shape, warps, chain) if unit == "mma" else fma_choice(shape, warps)
+
+
+def register_operand(op: tile.DotOp, warps: int, target: Target) -> TVLayout | None:
+    """How the instruction takes the left operand from registers; None if it is read from a buffer always."""
+    shape = dot_shape(op)
+    if not shape.kind.tensor_core:
+        return None
+    return _best(shape, "wgmma" if takes_wgmma(op, warps, target) else "mma", warps, True, in_chain(op)).lhs
 
 
 def dot_requirements(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> DotChoice:
@@ -292,14 +396,13 @@ def dot_requirements(op: tile.DotOp | async_copy.DotOp, warps: int, target: Targ
     stated = op.attributes.get("instruction")
     choice = named_way(stated.data, shape, warps, isinstance(op.lhs.type, TensorType)) if isinstance(stated, StringAttr) else None
     if choice is None:
-        in_registers = isinstance(op.lhs.type, TensorType)
-        choice = wgmma_choice(shape, warps, in_registers) if unit == "wgmma" else mma_choice(shape, warps, in_chain(op))
-    if choice.acc.num_values > accumulator_limit(warps, target):
+        choice = _best(shape, unit, warps, isinstance(op.lhs.type, TensorType), in_chain(op))
+    if registers_of(choice.acc, element_type(async_copy.pending_tile(op.acc.type))) > accumulator_limit(warps, target):
         raise accumulator_error(op, warps, target, choice)
     return choice
 
 
-_WAY = re.compile(r"(wgmma|mma) m\d+n(\d+)k\d+ (?:(\d+)x)?(\d+)x(\d+) (shared|registers)")
+_WAY = re.compile(r"(wgmma|mma|fma) m\d+n(\d+)k\d+ (?:(\d+)x)?(\d+)x(\d+) (shared|registers)")
 
 
 def named_way(text: str, shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoice | None:
@@ -310,7 +413,8 @@ def named_way(text: str, shape: DotShape, warps: int, lhs_in_registers: bool) ->
     n, down, along = int(match[2]), int(match[4]), int(match[5])
     if match[1] == "wgmma":
         return wgmma_way(shape, warps // WARPGROUP_WARPS, down, along, n, lhs_in_registers)
-    return mma_way(shape, warps, int(match[3] or 1), down, along)
+    way = mma_way if match[1] == "mma" else fma_way
+    return way(shape, warps, int(match[3] or 1), down, along)
 
 
 def accumulator_error(
@@ -318,12 +422,12 @@ def accumulator_error(
 ) -> TeselaError:
     """That no way's accumulator (or that of `choice`) fits the registers."""
     if choice is None:
-        shape = dot_shape(op)
-        choice = wgmma_choice(shape, warps, False) if isinstance(op, async_copy.DotOp) else mma_choice(shape, warps, False)
-    used, limit = choice.acc.num_values, accumulator_limit(warps, target)
+        choice = _best(dot_shape(op), unit_of(op, warps, target), warps, False, False)
+    acc = async_copy.pending_tile(op.acc.type)
+    used, limit = registers_of(choice.acc, element_type(acc)), accumulator_limit(warps, target)
     return TeselaError.at(
         op,
-        f"the accumulator {_plain(async_copy.pending_tile(op.acc.type))} takes {used} registers of each of {32 * warps} threads, {limit} are free for it",
+        f"the accumulator {_plain(acc)} takes {used} registers of each of {32 * warps} threads, {limit} are free for it",
         "make the tile smaller, or give the kernel more warps (attributes {warps = …})",
     )
 
@@ -337,9 +441,8 @@ def accumulator_limit(warps: int, target: Target) -> int:
 
 def accumulator_registers(op: tile.DotOp, warps: int, target: Target) -> int:
     """Registers of a thread that the op's accumulator takes with `warps` warps."""
-    if takes_wgmma(op, warps, target):
-        return wgmma_choice(dot_shape(op), warps, False).acc.num_values
-    return mma_choice(dot_shape(op), warps, in_chain(op)).acc.num_values
+    unit = "wgmma" if takes_wgmma(op, warps, target) else unit_of(op, warps, target)
+    return registers_of(_best(dot_shape(op), unit, warps, False, in_chain(op)).acc, element_type(op.acc.type))
 
 
 def _plain(kind: Attribute) -> str:
@@ -424,7 +527,7 @@ def channel_needs(channel: SSAValue, target: Target) -> ChannelNeeds:
         nonlocal extents, zeros
         choice = dot_requirements(dot, block_warps(dot), target)
         extents = reach(extents, choice, index, dims)
-        zeros |= choice.extents[2] > shape[dims[-1] if index == 0 else dims[-2]]
+        zeros |= choice.sums_padding and choice.extents[2] > shape[dims[-1] if index == 0 else dims[-2]]
 
     for user, index, dims in buffer_readers(channel):
         if isinstance(user, async_copy.DotOp):
@@ -447,7 +550,7 @@ def channel_layouts(channel: async_copy.ChannelOp, reach: Sequence[int]) -> list
     """The layouts that a channel's buffers may have where they must reach `reach`: for each dimension, those contiguous along it, in rows of each span
     that TMA writes and that divides the extent. First along the dimension that is contiguous in the array it is filled from (from registers: the
     last one), so that whole vectors or boxes can be copied; wide rows first."""
-    size = OPERAND_BYTES
+    size = memory_bytes(channel.res.type.element)
     puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
     first = contiguous_dim(puts[0]) if puts else None
     rank = len(reach)
@@ -463,17 +566,24 @@ def channel_layouts(channel: async_copy.ChannelOp, reach: Sequence[int]) -> list
     return found
 
 
-def copy_layout(layout: SharedLayout, shape: Sequence[int], threads: int, vector: int) -> TVLayout:
-    """How threads share a copy into a buffer: along its contiguous dimension first, `vector` elements each."""
-    contiguous = (d for d, digits in enumerate(layout.normalized().modes) if digits and digits[0][1] == 1)
-    inner = next(contiguous, len(shape) - 1)
+def copy_layout(layout: SharedLayout, shape: Sequence[int], threads: int, vector: int, array_inner: int | None) -> TVLayout:
+    """How threads share a copy into a buffer: along its contiguous dimension first, `vector` elements each; of single elements, along the one that is
+    contiguous in the array (`array_inner`)."""
+    inner = contiguous_of(layout, len(shape) - 1)
+    if vector == 1 and array_inner is not None:
+        inner = array_inner
     order = (inner, *(d for d in reversed(range(len(shape))) if d != inner))
     return TVLayout.blocked(tuple(shape), threads, order, vector)
 
 
+def contiguous_of(layout: SharedLayout, otherwise: int) -> int:
+    """The dimension along which a buffer's elements lie side by side."""
+    return next((d for d, digits in enumerate(layout.normalized().modes) if digits and digits[0][1] == 1), otherwise)
+
+
 def registers_of(layout: TVLayout, element: Attribute) -> int:
     """32-bit registers of a thread that a tile of this layout takes."""
-    return -(-layout.num_values * getattr(element, "bitwidth", 64) // 32)
+    return -(-layout.num_values * memory_bytes(element) // REGISTER_BYTES)
 
 
 def reach(shape: Sequence[int], choice: DotChoice, index: int, dims: Sequence[int]) -> tuple[int, ...]:
@@ -529,13 +639,16 @@ def choose_put(
     """
     inner = contiguous_dim(put)
     of = put.tile_dims()
-    align = _known_align(put, align)
-    start = divisor(put.indices[of[inner]]) * OPERAND_BYTES if inner is not None else 1
+    size = memory_bytes(put.channel.type.element)
+    align = known_align(put, align)
+    start = divisor(put.indices[of[inner]]) * size if inner is not None else 1
     width = copy_bytes(put, layout, divisor, align)
     if target.has_tma:
         reason = None
         if inner is None:
             reason = "no dimension of the tile is known to have stride 1"
+        elif _transposes(layout, inner):
+            reason = TRANSPOSED
         elif align % 16:
             reason = f"base and strides are only known to be multiples of {align} bytes, TMA needs 16: state align = 16"
         elif start % 16:
@@ -543,11 +656,9 @@ def choose_put(
         elif put.array.type.get_num_dims() > 5:
             reason = f"the array has {put.array.type.get_num_dims()} dimensions, TMA takes 5"
         elif needs.zeros:
-            reason = f"a dot sums over K in steps of {K_STEP}, and the tile's K is no multiple: the rest must be zero"
-        elif layout.tma_form(OPERAND_BYTES) is None:
+            reason = f"a dot sums over K in steps of {STEP_BYTES} bytes, and the tile's K is no multiple: the rest must be zero"
+        elif layout.tma_form(size) is None:
             reason = f"TMA does not write the layout {layout}"
-        elif layout.contiguous(inner) == 1 and layout.shape()[inner] > 1:
-            reason = "the buffer is contiguous along another dimension than the array"
         elif (store := earlier_store(put)) is not None:
             name = store.array.name_hint or "an array"
             reason = f"the block may have stored to the same memory before, through %{name}: state noalias if it has not"
@@ -556,6 +667,8 @@ def choose_put(
         return PutChoice("cp.async" if width >= 4 else "ld", reason)
     if width >= 4:
         return PutChoice("cp.async")
+    if inner is not None and _transposes(layout, inner):
+        return PutChoice("ld", TRANSPOSED)
     return PutChoice(
         "ld", "cp.async copies 4 bytes at least, and " + (
             "no dimension of the tile is known to have stride 1" if inner is None
@@ -564,27 +677,35 @@ def choose_put(
     )
 
 
+TRANSPOSED = "its readers want it contiguous along another dimension than the array is: it is transposed on the way"
+
+
+def _transposes(layout: SharedLayout, array_inner: int) -> bool:
+    return layout.contiguous(array_inner) == 1 and layout.shape()[array_inner] > 1
+
+
 def copy_bytes(
     put: async_copy.PutOp, layout: SharedLayout, divisor: Callable[[SSAValue], int], align: int
 ) -> int:
     """Bytes of the widest vector, 16 at most, that a put may copy: aligned in the array and whole in the buffer."""
     inner = contiguous_dim(put)
+    size = memory_bytes(put.channel.type.element)
     if inner is None:
-        return OPERAND_BYTES
-    align = _known_align(put, align)
-    start = divisor(put.indices[put.tile_dims()[inner]]) * OPERAND_BYTES
+        return size
+    align = known_align(put, align)
+    start = divisor(put.indices[put.tile_dims()[inner]]) * size
     width = 16
-    tile_row = put.channel.type.shape[inner] * OPERAND_BYTES
-    while width > OPERAND_BYTES and any(n % width for n in (align, start, tile_row, layout.contiguous(inner) * OPERAND_BYTES)):
+    tile_row = put.channel.type.shape[inner] * size
+    while width > size and any(n % width for n in (align, start, tile_row, layout.contiguous(inner) * size)):
         width //= 2
     return width
 
 
-def _known_align(put: async_copy.PutOp, align: int) -> int:
+def known_align(put: async_copy.PutOp, align: int) -> int:
     """`align`, and what divides the strides that the array's type states."""
     for stride in static_strides(put.array.type):
         if stride is not None and stride != 1:
-            align = gcd(align, stride * OPERAND_BYTES)
+            align = gcd(align, stride * memory_bytes(put.channel.type.element))
     return align
 
 

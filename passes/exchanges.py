@@ -28,7 +28,7 @@ from .matrix_access import BufferAccess, buffer_access
 ALIGNMENT = BANKS * WORD
 """What a buffer's start must be a multiple of for its banks to be those of its offsets."""
 MOST_LANES = 32
-EXCHANGED_BITS = (16, 32)
+EXCHANGED_BITS = (8, 16, 32, 64)
 """Bits of the elements whose tiles are exchanged as a whole; others go element by element."""
 
 
@@ -49,8 +49,7 @@ class Exchange:
 
     def cost(self, warps: int) -> int:
         """In slots: instructions, wavefronts, two barriers, and twice the latency of shared memory."""
-        each = sum(side.count * (1 + layout_costs.SLOTS * side.wavefronts) for side in (self.write, self.read))
-        return 2 * (layout_costs.BARRIER + layout_costs.SHARED_LATENCY) + each * warps
+        return 2 * (layout_costs.BARRIER + layout_costs.SHARED_LATENCY) + (self.write.slots + self.read.slots) * warps
 
 
 @lru_cache(maxsize=1024)

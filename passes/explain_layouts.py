@@ -234,7 +234,10 @@ def _register_access(registers: TVLayout, shared: SharedLayout, size: int, reads
         registers = TVLayout(form.layout.thread, (Mode(8, unit), *form.layout.value))
     else:
         nbytes = int(access.opcode.split()[1])
-    return BankAccess(access.opcode, nearest_location(op), access.wavefronts, access.least, _proof(registers, shared, size, nbytes))
+    proof = _proof(registers, shared, size, nbytes)
+    if access.trade is not None:
+        proof = f"{proof}; all, since lanes with bit {access.trade.lanes} store values v and v ^ {access.trade.values} in the other order"
+    return BankAccess(access.opcode, nearest_location(op), access.wavefronts, access.least, proof)
 
 
 def _wgmma_access(seen: SharedLayout, size: int, index: int, op: Operation) -> BankAccess:
@@ -266,7 +269,7 @@ def _put_access(solved: Solved, put: async_copy.PutOp, layout: SharedLayout, siz
     if via == "cp.async":
         width = dot_rules.copy_bytes(put, layout, solved.made.facts.divisor, argument_align(solved.made.kernel, put.array))
     vector = max(1, width // size) if via == "cp.async" else 2
-    threads = dot_rules.copy_layout(layout, put.channel.type.shape, 32 * solved.made.warps, vector)
+    threads = dot_rules.copy_layout(layout, put.channel.type.shape, 32 * solved.made.warps, vector, dot_rules.contiguous_dim(put))
     access = buffer_access(threads, layout, size, False, False)
     return BankAccess(
         f"{what} of {_array(put.array)}, {vector * size} bytes", nearest_location(put), access.wavefronts, access.least,

@@ -5,7 +5,7 @@ candidates and costs of it, `layout_solver` finds the cheapest answer of all, an
 
 - types carry the layouts, of tiles and of buffers;
 - a dot has the attribute `instruction`, how it is computed; a put has `via`, how it copies, and `reason` where that is not the best way there is;
-- `layout.convert` stands where an op's operand is held in another layout than the op takes.
+- `layout.convert` stands where an op's operand is held in another layout than the op takes; of what a loop does not change, before the loop.
 
     %x : tensor<64x256xf32> (blocked for its load)   %s = tile.reduce max %x axis 1   →   %s : the same layout without dimension 1
     %b = tile.broadcast (tile.expand %s axis 1)      the same layout again, so that x - b needs no conversion
@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp, NoneAttr, StringAttr, TensorType
-from xdsl.ir import Attribute, Operation, SSAValue, Use
+from xdsl.ir import Attribute, Block, Operation, SSAValue, Use
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
@@ -32,7 +32,7 @@ from ..dialects.tile import shape_of
 from ..dialects.tile_indexed import Indexed
 from .base import Pass, PassContext
 from .layout_problem import LayoutProblem, build, put_choice, solve
-from .layout_rules import Dot, flattened, index_tiles, joined, tile_of
+from .layout_rules import Dot, flattened, index_tiles, joined, made_at, tile_of, trips
 from .layout_solver import Solution
 
 
@@ -91,6 +91,8 @@ class _Writer:
 
     def __init__(self, solved: Solved):
         self.made, self.solution, self.converts, self.pinned = solved.made, solved.solution, solved.converts, solved.pinned
+        self.made_once: dict[tuple[SSAValue, TVLayout], ConvertOp] = {}
+        self.hoisted: set[tuple[SSAValue, TVLayout]] = set()
 
     def write(self) -> None:
         ops = list(self.made.kernel.walk())
@@ -175,14 +177,23 @@ class _Writer:
         self._convert_result(op, way.choice.acc)
 
     def _convert_operand(self, op: Operation, index: int, wanted: TVLayout) -> None:
+        """The operand in another layout: converted once for all who want it so, where it is made if that is outside of a loop round `op`."""
         operand = op.operands[index]
-        if _layout(operand) == wanted.normalized():
+        wanted = wanted.normalized()
+        if _layout(operand) == wanted:
             return
         assert isinstance(operand.type, TensorType) and op.parent is not None
-        convert = ConvertOp(operand, with_layout(operand.type, wanted))
-        convert.location = op.location
-        self.converts.append(convert)
-        op.parent.insert_op_before(convert, op)
+        convert = self.made_once.get((operand, wanted))
+        if convert is None or not (convert.parent is op.parent and convert.is_before_in_block(op) or (operand, wanted) in self.hoisted):
+            convert = ConvertOp(operand, with_layout(operand.type, wanted))
+            convert.location = op.location
+            self.converts.append(convert)
+            self.made_once[operand, wanted] = convert
+            if made_at(operand) < trips(op):
+                self.hoisted.add((operand, wanted))
+                _insert_behind(operand, convert)
+            else:
+                op.parent.insert_op_before(convert, op)
         op.operands[index] = convert.result
 
     def _convert_result(self, op: Operation, made: TVLayout) -> None:
@@ -212,6 +223,18 @@ class _Writer:
             block.insert_op_before(convert, following)
         for use in uses:
             use.operation.operands[use.index] = convert.result
+
+
+def _insert_behind(value: SSAValue, op: Operation) -> None:
+    """Puts an op where a value is known from on."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        first = owner.first_op
+        assert first is not None, "a block ends with a terminator"
+        owner.insert_op_before(op, first)
+        return
+    assert owner.parent is not None
+    owner.parent.insert_ops_after([op], owner)
 
 
 def _layout(value: SSAValue) -> TVLayout:

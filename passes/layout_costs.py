@@ -9,9 +9,9 @@ two ways to do the same work, where that is fair.
                     it touches (64 bytes a clock from L2: measured on an H200, 106 with TMA)
     shared memory   for each access of a warp 1 to issue it, and a clock for each wavefront (`dialects.linear_layout.bank_conflicts`)
     barriers        their latency, for all four schedulers
-    wgmma           n/2 clocks for m64nNk16, or what reading its operands takes at 128 bytes a clock if that is longer; and a quarter of the clocks of
+    wgmma           n/2 clocks for m64nN of 32 bytes of K, or what reading its operands takes at 128 bytes a clock if that is longer; and a quarter of the clocks of
                     reading on top, since others want shared memory too; 1 for each warp to issue it
-    mma.sync        8 clocks of a quarter for m16n8k16
+    mma.sync        8 clocks of a quarter for m16n8 of 32 bytes of K
     registers       1 for each register of each warp that a value occupies
 
 Nothing here changes what a program computes.
@@ -62,7 +62,7 @@ def _op_slots(name: str) -> int:
 
 def registers(layout: TVLayout, bits: int, warps: int) -> Cost:
     """What holding a tile costs: its registers, 32 bits each."""
-    return -(-layout.num_values * max(bits, 16) // 32) * warps
+    return -(-layout.num_values * max(bits, 8) // 32) * warps
 
 
 # ---- global memory --------------------------------------------------------------------------------------------------
@@ -109,12 +109,13 @@ def _lane_coords(layout: TVLayout) -> list[tuple[int, ...]]:
 
 @lru_cache(maxsize=8192)
 def renaming(source: TVLayout, target: TVLayout, bits: int, warps: int) -> Cost | None:
-    """`layout.convert` where each thread has what it needs: nothing, but for halves of registers that change places. None where threads have not."""
+    """`layout.convert` where each thread has what it needs: nothing, but for parts of registers that change places. None where threads have not."""
     where = source.value_map(target)
     if where is None:
         return None
-    pairs = all(where[i] % 2 == 0 and where[i + 1] == where[i] + 1 for i in range(0, len(where) - 1, 2))
-    return 0 if bits >= 32 or pairs else UNITS["alu"].issue * target.num_values * warps
+    lanes = max(1, 32 // max(bits, 8))
+    whole = all(where[i] % lanes == 0 and where[i : i + lanes] == tuple(range(where[i], where[i] + lanes)) for i in range(0, len(where) - lanes + 1, lanes))
+    return 0 if bits == 1 or whole else UNITS["alu"].issue * target.num_values * warps
 
 
 def exchange(values: int, warps: int) -> Cost:

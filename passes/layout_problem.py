@@ -37,8 +37,9 @@ from . import dot_candidates, dot_rules, layout_costs
 from .access import argument_align, memory_bytes, vector_access
 from .divisibility import Divisibility
 from .dot_candidates import DotCandidate, Offer
+from .dot_types import dot_kind
 from .exchanges import EXCHANGED_BITS, plan_exchange
-from .layout_rules import Dot, Memory, Pin, Relation, Statements, state, tile_of, trips, values_of
+from .layout_rules import Dot, Memory, Pin, Relation, Statements, made_at, state, tile_of, trips, values_of
 from .layout_solver import FORBIDDEN, Problem, Solution, Table, Variable
 from .machine_costs import COPY_BYTES_PER_CLOCK
 from .matrix_access import buffer_access
@@ -532,7 +533,7 @@ def _price_relations(made: LayoutProblem) -> None:
         if relation.converts == "operand":
             assert relation.need is not None
             needed = [relation.need(layout) for layout in result.candidates]
-            moves = Moves(made, source.candidates, needed, relation.source, times)
+            moves = Moves(made, source.candidates, needed, relation.source, min(times, made_at(relation.source)))
             costs = moves.costs()
         else:
             assert relation.made is not None
@@ -563,7 +564,7 @@ def _price_dots(made: LayoutProblem) -> None:
             if tile_of(value) is not None:
                 cls = made.layout_of(value)
                 wants = [(way.choice.lhs, way.choice.rhs)[index] for way in variable.candidates]
-                moves = Moves(made, cls.candidates, wants, value, times)
+                moves = Moves(made, cls.candidates, wants, value, min(times, made_at(value)))
                 made.pair(cls, variable, moves.costs(), "convert", dot, moves.missing)
 
 
@@ -609,7 +610,8 @@ def _sums_padding(made: LayoutProblem, channel: SSAValue) -> bool:
     assert isinstance(owner, async_copy.ChannelOp)
     shape = channel.type.shape
     return any(
-        made.dots[dot].candidates[0].choice.extents[2] > shape[dims[-1] if index == 0 else dims[-2]] for dot, index, dims in _demands(made, owner)
+        (choice := made.dots[dot].candidates[0].choice).sums_padding and choice.extents[2] > shape[dims[-1] if index == 0 else dims[-2]]
+        for dot, index, dims in _demands(made, owner)
     )
 
 
@@ -625,7 +627,7 @@ def _put_cost(made: LayoutProblem, put: async_copy.PutOp, layout: SharedLayout, 
     if via == "cp.async":
         width = dot_rules.copy_bytes(put, layout, made.facts.divisor, argument_align(made.kernel, put.array))
     inner = dot_rules.contiguous_dim(put)
-    threads = dot_rules.copy_layout(layout, shape, 32 * made.warps, max(1, width // size))
+    threads = dot_rules.copy_layout(layout, shape, 32 * made.warps, max(1, width // size), inner)
     moved = layout_costs.global_access(threads, inner, width // size, size, made.warps)
     # Through registers, what is loaded is stored, too.
     return moved if via == "cp.async" else moved + threads.num_values * made.warps * (1 + layout_costs.SLOTS)
@@ -633,7 +635,7 @@ def _put_cost(made: LayoutProblem, put: async_copy.PutOp, layout: SharedLayout, 
 
 def _fit(made: LayoutProblem, variable: Variable[SharedLayout], dot: Dot, index: int, dims: tuple[int, ...], size: int) -> None:
     """Which ways of a dot can read which layouts."""
-    ways = made.dots[dot]
+    ways, kind = made.dots[dot], dot_kind(dot)
     shape = variable.about.res.type.shape
     costs = []
     for way in ways.candidates:
@@ -641,9 +643,12 @@ def _fit(made: LayoutProblem, variable: Variable[SharedLayout], dot: Dot, index:
         row = []
         for layout in variable.candidates:
             fits = layout.covers(reach)
-            if fits and way.choice.unit == "wgmma" and (index == 1 or way.choice.lhs is None):
+            by_descriptor = way.choice.unit == "wgmma" and (index == 1 or way.choice.lhs is None)
+            if fits and by_descriptor:
                 inner = layout.core_order(size)
                 fits = inner is not None and (index == 0 or way.any_start or inner[0] != dims[1])
+            if fits and kind.k_contiguous(by_descriptor):
+                fits = layout.contiguous(dims[-1] if index == 0 else dims[-2]) > 1
             row.append(0 if fits else FORBIDDEN)
         costs.append(row)
     made.problem.pair(ways, variable, costs, f"{ways.candidates[0].choice.unit} reads its {'left' if index == 0 else 'right'} operand", dot)
@@ -667,7 +672,7 @@ def _price_access(
         for registers in cls.candidates:
             try:
                 access = buffer_access(registers, seen, size, reads, stmatrix)
-                row.append(access.count * made.warps * (1 + layout_costs.SLOTS * access.wavefronts) * times)
+                row.append(access.slots * made.warps * times)
             except LayoutError:
                 row.append(FORBIDDEN)
         costs.append(row)

@@ -166,6 +166,18 @@ def trips(op: Operation) -> int:
     return min(total, MOST_TRIPS)
 
 
+def made_at(value: SSAValue) -> int:
+    """How often a value is made."""
+    owner = value.owner
+    if isinstance(owner, Operation):
+        return trips(owner)
+    loop = owner.parent_op()
+    if loop is None or isinstance(loop, tile.KernelOp):
+        return 1
+    inside = _trip_count(loop) if isinstance(loop, scf.ForOp) else UNKNOWN_TRIPS if isinstance(loop, scf.WhileOp) else 1
+    return min(trips(loop) * inside, MOST_TRIPS)
+
+
 MOST_TRIPS = 1 << 16
 """Nested loops count no more than that: what is inside weighs enough, and sums stay exact."""
 

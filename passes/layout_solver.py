@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -126,53 +127,58 @@ class _Factor:
 
 def _solve(sizes: Sequence[int], factors: Sequence[_Factor], bound: int) -> tuple[int, dict[int, int]]:
     """The smallest sum below `bound`, and the choices; (bound, {}) if there is none."""
-    touching: dict[int, list[_Factor]] = {variable: [] for variable in range(len(sizes))}
+    touching: dict[int, dict[int, _Factor]] = {variable: {} for variable in range(len(sizes))}
+    near: dict[int, set[int]] = {variable: set() for variable in touching}
     constant = 0
     for factor in factors:
         if not factor.scope:
             constant += int(factor.costs)
         for variable in factor.scope:
-            touching[variable].append(factor)
+            touching[variable][id(factor)] = factor
+            near[variable].update(factor.scope)
+    for variable, others in near.items():
+        others.discard(variable)
+    # (entries of the table that taking it out makes, the variable's number from the end): what changes is pushed anew, and old entries are passed over
+    heap = [(_entries(sizes, variable, near[variable]), -variable) for variable in touching]
+    heapify(heap)
     eliminated: list[tuple[int, tuple[int, ...], Array]] = []  # variable, the neighbours, its best candidate for each of their choices
-    while touching:
-        variable, neighbours = _next(sizes, touching)
-        entries = sizes[variable]
-        for other in neighbours:
-            entries *= sizes[other]
+    while heap:
+        entries, number = heappop(heap)
+        variable = -number
+        if variable not in touching or entries != _entries(sizes, variable, near[variable]):
+            continue
         if entries > TABLE_LIMIT:
             return _branch(sizes, touching, constant, eliminated, bound)
+        neighbours = tuple(sorted(near.pop(variable)))
         scope = (*neighbours, variable)
         total = np.zeros([sizes[v] for v in scope], np.int64)
-        for factor in touching.pop(variable):
+        for key, factor in touching.pop(variable).items():
             total += _aligned(factor, scope)
             for other in factor.scope:
                 if other != variable:
-                    touching[other].remove(factor)
+                    del touching[other][key]
         np.minimum(total, 2 * FORBIDDEN, out=total)  # so that sums of forbidden choices stay within 64 bits
         eliminated.append((variable, neighbours, total.argmin(axis=-1)))
         rest = _Factor(neighbours, total.min(axis=-1))
         if not neighbours:
             constant += int(rest.costs)
         for other in neighbours:
-            touching[other].append(rest)
+            touching[other][id(rest)] = rest
+            near[other].discard(variable)
+            near[other].update(neighbours)
+            near[other].discard(other)
+            heappush(heap, (_entries(sizes, other, near[other]), -other))
     return (constant, _go_back(eliminated, {})) if constant < bound else (bound, {})
 
 
-def _next(sizes: Sequence[int], touching: Mapping[int, list[_Factor]]) -> tuple[int, tuple[int, ...]]:
-    """The variable whose elimination makes the smallest table, the last of several, and its neighbours in order."""
-    best: tuple[int, int] | None = None
-    found: tuple[int, ...] = ()
-    for variable in reversed(touching):
-        neighbours = {other for factor in touching[variable] for other in factor.scope if other != variable}
-        entries = 1
-        for other in neighbours:
-            entries *= sizes[other]
-        if best is None or entries < best[0]:
-            best, found = (entries, variable), tuple(sorted(neighbours))
-            if len(neighbours) <= 1:
-                break  # a leaf makes no table that was not there
-    assert best is not None
-    return best[1], found
+def _entries(sizes: Sequence[int], variable: int, neighbours: set[int]) -> int:
+    """Entries of a table over a variable and its neighbours; TABLE_LIMIT + 1 for all that are more."""
+    entries = sizes[variable]
+    for other in neighbours:
+        entries *= sizes[other]
+        if entries > TABLE_LIMIT:
+            return TABLE_LIMIT + 1
+    return entries
 
 
 def _aligned(factor: _Factor, scope: tuple[int, ...]) -> Array:
@@ -185,15 +191,15 @@ def _aligned(factor: _Factor, scope: tuple[int, ...]) -> Array:
 
 def _branch(
     sizes: Sequence[int],
-    touching: Mapping[int, list[_Factor]],
+    touching: Mapping[int, Mapping[int, _Factor]],
     constant: int,
     eliminated: list[tuple[int, tuple[int, ...], Array]],
     bound: int,
 ) -> tuple[int, dict[int, int]]:
     """Fixes the variable with most neighbours to each of its candidates in turn."""
     left = list(touching)
-    factors = list({id(factor): factor for found in touching.values() for factor in found}.values())
-    variable = max(left, key=lambda v: (len({o for factor in touching[v] for o in factor.scope}), sizes[v]))
+    factors = list({key: factor for found in touching.values() for key, factor in found.items()}.values())
+    variable = max(left, key=lambda v: (len({o for factor in touching[v].values() for o in factor.scope}), sizes[v]))
     place = {v: i for i, v in enumerate(left)}
     branches = []
     for candidate in range(sizes[variable]):

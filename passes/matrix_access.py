@@ -1,6 +1,6 @@
 """How a tile moves between registers and a buffer: by 8×8 matrices (ldmatrix, stmatrix) or by vectors, decided from the two layouts alone.
 
-ldmatrix and stmatrix move 8×8 matrices of 16-bit elements; lane l holds row l / 4, columns 2(l % 4) and one more, and lanes 8j … 8j+7 give
+ldmatrix and stmatrix move 8×8 matrices of 16-bit elements, or 8 rows of 16 bytes of any; lane l holds row l / 4, columns 2(l % 4) and one more, and lanes 8j … 8j+7 give
 the addresses of the rows of matrix j (PTX ISA 9.0 §9.7.15.5.15). A register layout that starts so can be read through them: `matrix_form`
 gives the layout of *addresses*, in which a lane is a row.
 """
@@ -8,11 +8,14 @@ gives the layout of *addresses*, in which a lane is a row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
 
 from ..dialects.layout import LayoutError, Mode, SharedLayout, TVLayout, bank_conflicts, common_vector, split_modes
+from ..dialects.ptx_isa import UNITS
+from .layout_costs import SLOTS
+from .traded_stores import Trade, find_trade
 
 Coords = tuple[int, ...]
 
@@ -33,30 +36,36 @@ class MatrixForm:
 
 
 @lru_cache(maxsize=1024)
-def matrix_form(registers: TVLayout, shared: SharedLayout) -> MatrixForm | None:
-    """How ldmatrix (stmatrix) moves a tile of 16-bit elements between a buffer and registers; None if it cannot."""
+def matrix_form(registers: TVLayout, shared: SharedLayout, size: int = 2) -> MatrixForm | None:
+    """How ldmatrix (stmatrix) moves a tile of elements of `size` bytes between a buffer and registers; None if it cannot. Transposed it moves
+    16-bit elements only; as they lie, a row is 16 bytes of any."""
+    if size > 4:
+        return None
+    lanes, row_elements = 4 // size, 16 // size
     try:
         quad, rest = split_modes(registers.thread, 4)
         eight, others = split_modes(rest, 8)
-        pair, more = split_modes(registers.value, 2)
+        held, more = split_modes(registers.value, lanes) if lanes > 1 else ((), registers.value)
     except LayoutError:
         return None
-    if len(quad) != 1 or len(eight) != 1 or len(pair) != 1 or (quad[0].extent, eight[0].extent, pair[0].extent) != (4, 8, 2):
+    if len(quad) != 1 or len(eight) != 1 or (quad[0].extent, eight[0].extent) != (4, 8):
         return None
     rank = registers.rank
-    column = next((d for d in range(rank) if pair[0].stride == _unit(d, rank)), None)
+    column = next((d for d in range(rank) if quad[0].stride == _unit(d, rank, lanes)), None)
     row = next((d for d in range(rank) if eight[0].stride == _unit(d, rank)), None)
-    if column is None or row is None or row == column or quad[0].stride != _unit(column, rank, 2):
+    if column is None or row is None or row == column:
+        return None
+    if lanes > 1 and (len(held) != 1 or held[0] != Mode(lanes, _unit(column, rank))):
         return None
     if any(reach > extent for reach, extent in zip(registers.shape(), shared.shape(), strict=True)):
         return None
-    if shared.contiguous(column) % 8 == 0:
+    if shared.contiguous(column) % row_elements == 0:
         along, across = column, row
-    elif shared.contiguous(row) % 8 == 0:
+    elif size == 2 and shared.contiguous(row) % 8 == 0:
         along, across = row, column
     else:
         return None
-    if any(mode.stride[along] % 8 for mode in (*others, *more)):  # a row of a matrix is 16 aligned bytes
+    if any(mode.stride[along] % row_elements for mode in (*others, *more)):  # a row of a matrix is 16 aligned bytes
         return None
     for count in (4, 2, 1):
         try:
@@ -82,39 +91,57 @@ def _product(modes: Sequence[Mode]) -> int:
     return total
 
 
-def access_vector(layout: TVLayout, shared: SharedLayout, extents: Sequence[int]) -> int:
-    """How many 16-bit elements one access may move: side by side in both, inside `extents` as a whole, at most 16 bytes."""
+def access_vector(layout: TVLayout, shared: SharedLayout, extents: Sequence[int], size: int) -> int:
+    """How many elements of `size` bytes one access may move: side by side in both, inside `extents` as a whole, whole registers or one, at most 16
+    bytes."""
     dim, width = common_vector(layout, shared)
-    width = gcd(width, layout.num_values, 8)
-    return gcd(width, extents[dim]) if layout.shape()[dim] > extents[dim] else width
+    width = gcd(width, layout.num_values, 16 // size)
+    if layout.shape()[dim] > extents[dim]:
+        width = gcd(width, extents[dim])
+    return width if width * size >= 4 else 1
 
 
 @dataclass(frozen=True, slots=True)
 class BufferAccess:
-    """How a tile moves: `opcode` (without state space and type where several are meant), the number of instructions of a thread, wavefronts of each for a warp, and how many it would take at
-    least."""
+    """How a tile moves: `opcode` (without state space and type where several are meant), the number of instructions of a thread, wavefronts of each for a
+    warp, and how many it would take at least. `trade`: of stores, which lanes take which accesses in the other order (`traded_stores`), for `selects`
+    more instructions."""
 
     opcode: str
     count: int
     wavefronts: int
     least: int
+    trade: Trade | None = None
+    selects: int = 0
 
     @property
     def conflicts(self) -> int:
         """Wavefronts of one instruction beyond the least."""
         return self.wavefronts - self.least
 
+    @property
+    def slots(self) -> int:
+        """What moving the tile costs each warp (`layout_costs`)."""
+        return self.count * (1 + SLOTS * self.wavefronts) + UNITS["alu"].issue * self.selects
+
 
 @lru_cache(maxsize=8192)
 def buffer_access(layout: TVLayout, shared: SharedLayout, size: int, reads: bool, stmatrix: bool) -> BufferAccess:
     """How a tile of elements of `size` bytes moves from a buffer (`reads`) or to it. `stmatrix`: whether the target has it."""
-    if size == 2 and (reads or stmatrix) and (form := matrix_form(layout, shared)) is not None:
+    if (reads or stmatrix) and (form := matrix_form(layout, shared, size)) is not None:
         unit = tuple(int(d == form.along) for d in range(layout.rank))
-        rows = TVLayout(form.layout.thread, (Mode(8, unit), *form.layout.value))
+        rows = TVLayout(form.layout.thread, (Mode(16 // size, unit), *form.layout.value))
         name = f"{'ldmatrix' if reads else 'stmatrix'}.x{form.count}{'.trans' if form.transposed else ''}"
+        count = layout.num_values * size // (4 * form.count)
         # lanes whose addresses are not used stand still in the layout, and share another's words
-        return BufferAccess(name, layout.num_values // (2 * form.count), bank_conflicts(rows, shared, size, 16) * form.count // 4 or 1, form.count)
-    vector = gcd(access_vector(layout, shared, shared.shape()), 16 // size)
+        return BufferAccess(name, count, bank_conflicts(rows, shared, size, 16) * form.count // 4 or 1, form.count)
+    vector = access_vector(layout, shared, shared.shape(), size)
     nbytes = vector * size
     least = max(1, nbytes // 4)
-    return BufferAccess(f"{'ld' if reads else 'st'}.shared {nbytes} B", layout.num_values // vector, bank_conflicts(layout, shared, size, nbytes), least)
+    found = BufferAccess(
+        f"{'ld' if reads else 'st'}.shared {nbytes} B", layout.num_values // vector, bank_conflicts(layout, shared, size, nbytes), least
+    )
+    if reads or not found.conflicts or (trade := find_trade(layout, shared, size, vector)) is None:
+        return found
+    traded = replace(found, wavefronts=least, trade=trade, selects=layout.num_values * size // 4)
+    return min(found, traded, key=lambda access: access.slots)

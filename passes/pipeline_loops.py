@@ -61,6 +61,7 @@ from .alloc_shared import ring_bytes
 from .base import Pass, PassContext
 from .delay_dots import delay_dot, find_delay
 from .divisibility import growth, is_inside
+from .dot_types import dot_kind
 from .stages import choose_stages, constant_value, trip_count
 
 
@@ -194,7 +195,7 @@ def _kept(dot: async_copy.DotOp, buffers: set[SSAValue], block: Block) -> bool:
         if is_inside(value, block):
             if value not in buffers:
                 return False
-        elif isinstance(value.type, TensorType) and dot_rules.dot_shape(dot).k % dot_rules.K_STEP:
+        elif isinstance(value.type, TensorType) and dot_rules.dot_shape(dot).k % dot_kind(dot).step:
             return False  # what pads it is written where it is used
     return True
 

@@ -41,9 +41,10 @@ from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import TeselaError
 from ..dialects.layout_attrs import with_layout
 from ..dialects.target import Target
-from ..dialects.tile import shape_of
+from ..dialects.tile import element_type, shape_of
 from . import dot_rules
 from .base import Pass, PassContext
+from .dot_types import dot_kind
 from .specialize_warps import budgets
 
 OpT = TypeVar("OpT", bound=Operation)
@@ -72,7 +73,7 @@ class PlanDataflow(Pass):
         for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
             dots = [op for op in kernel.walk() if isinstance(op, tile.DotOp)]
             for dot in dots:
-                dot_rules.check_types(dot)
+                dot_kind(dot)
             warps = _stated_warps(kernel)
             if warps is None:
                 warps = choose_warps(kernel, dots, target)
@@ -104,12 +105,13 @@ def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Targ
     def most(warps: int) -> int:
         return max(dot_rules.accumulator_registers(dot, warps, target) for dot in dots)
 
-    if target.has_wgmma and any(not dot_rules.dot_shape(dot).batch and dot_rules.dot_shape(dot).m > 64 for dot in dots):
+    by_wgmma = [dot for dot in dots if dot_rules.takes_wgmma(dot, warps, target)]
+    if any(dot_rules.dot_shape(dot).m > 64 for dot in by_wgmma):
         warps = 8
         if all(dot_rules.dot_shape(dot).m == THREE_GROUPS_ROWS for dot in dots) and most(3 * dot_rules.WARPGROUP_WARPS) <= ACCUMULATOR_TARGET // 2:
             return 3 * dot_rules.WARPGROUP_WARPS
-    elif not target.has_wgmma and most(warps) > ACCUMULATOR_TARGET // 2:
-        warps = 8  # mma.sync has its operands in registers, too
+    elif not by_wgmma and most(warps) > ACCUMULATOR_TARGET // 2:
+        warps = 8  # mma.sync and fma have their operands in registers, too
     while warps < MAX_CHOSEN_WARPS and most(warps) > ACCUMULATOR_TARGET:
         warps *= 2
     # More warps have fewer registers each: what did not get better is not worth them.
@@ -181,7 +183,11 @@ def _fills_zero(load: tile.LoadOp) -> bool:
     if load.fill is None:
         return True
     owner = load.fill.owner
-    if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, FloatAttr):
+    if not isinstance(owner, arith.ConstantOp):
+        return False
+    if isinstance(owner.value, IntegerAttr):
+        return owner.value.value.data == 0
+    if not isinstance(owner.value, FloatAttr):
         return False
     value = owner.value.value.data
     return value == 0 and copysign(1, value) > 0
@@ -189,6 +195,10 @@ def _fills_zero(load: tile.LoadOp) -> bool:
 
 def _stores(op: Operation) -> bool:
     return any(may_write(inner) for inner in op.walk())
+
+
+_Key = tuple[SSAValue, int | None]
+"""A tile that goes through a channel, and the dimension of it that must lie contiguous there, if one must."""
 
 
 @dataclass
@@ -208,12 +218,12 @@ class _Planner:
         self.warps = warps
         self.target = target
         self.channels: list[async_copy.ChannelOp] = []
-        self.buffers: dict[SSAValue, SSAValue] = {}  # a tile -> the buffer that holds it
-        self.held: dict[SSAValue, SSAValue] = {}  # a tile -> the registers that hold it
+        self.buffers: dict[_Key, SSAValue] = {}  # a tile -> the buffer that holds it
+        self.held: dict[_Key, SSAValue] = {}  # a tile -> the registers that hold it
 
     def plan(self, dots: Sequence[tile.DotOp]) -> None:
-        transfers: dict[SSAValue, _Transfer] = {}
-        operands: dict[tile.DotOp, dict[int, tuple[SSAValue, tuple[int, ...]]]] = {dot: {} for dot in dots}
+        transfers: dict[_Key, _Transfer] = {}
+        operands: dict[tile.DotOp, dict[int, tuple[_Key, tuple[int, ...]]]] = {dot: {} for dot in dots}
         for dot in dots:
             for index in (0, 1):
                 source, dims = _trace(dot.operands[index])
@@ -224,10 +234,13 @@ class _Planner:
                     load = None
                 if load is None and index == 0 and self._stays_in_registers(dot):
                     continue
-                transfers.setdefault(source, _Transfer(source, load)).dots.append(dot)
-                operands[dot][index] = (source, dims)
-        held = {source for source, transfer in transfers.items() if self._is_held(transfer, operands)} if self.hold else set()
-        last_users = [self._transfer(transfer, transfer.source in held) for transfer in transfers.values()]
+                # Dots that want one tile contiguous along different dimensions have a buffer each.
+                k_contiguous = dot_kind(dot).k_contiguous(dot_rules.takes_wgmma(dot, self.warps, self.target))
+                key = (source, (dims[-1] if index == 0 else dims[-2]) if k_contiguous else None)
+                transfers.setdefault(key, _Transfer(source, load)).dots.append(dot)
+                operands[dot][index] = (key, dims)
+        held = {key for key, transfer in transfers.items() if self._is_held(key, transfer, operands)} if self.hold else set()
+        last_users = [self._transfer(key, transfer, key in held) for key, transfer in transfers.items()]
         done = {dot: self._rewrite(dot, operands[dot]) for dot in dots}
         after: dict[Operation, Operation] = {}  # where several channels are released at one place, in their order
         for channel, last in zip(self.channels, last_users):
@@ -241,40 +254,41 @@ class _Planner:
         assert first is not None, "a kernel ends with tile.return"
         self.kernel.body.block.insert_ops_before(self.channels, first)
         for transfer in transfers.values():
-            if transfer.load is not None:
+            if transfer.load is not None and transfer.load.parent is not None:
                 _erase_with_transposes(transfer.load)
 
     def _stays_in_registers(self, dot: tile.DotOp) -> bool:
         """Whether a computed left operand is best given to the instruction as it is."""
         if isinstance(dot.lhs, OpResult) and isinstance(dot.lhs.op, tile.TransposeOp):
             return False
+        lhs = dot_rules.register_operand(dot, self.warps, self.target)
+        if lhs is None:
+            return False
         if not dot_rules.takes_wgmma(dot, self.warps, self.target):
             return True
-        lhs = dot_rules.wgmma_choice(dot_rules.dot_shape(dot), self.warps, True).lhs
-        assert lhs is not None
-        return lhs.num_values // 2 <= REGISTER_OPERAND_LIMIT
+        return dot_rules.registers_of(lhs, element_type(dot.lhs.type)) <= REGISTER_OPERAND_LIMIT
 
     def _is_held(
-        self, transfer: _Transfer, through: dict[tile.DotOp, dict[int, tuple[SSAValue, tuple[int, ...]]]]
+        self, key: _Key, transfer: _Transfer, through: dict[tile.DotOp, dict[int, tuple[_Key, tuple[int, ...]]]]
     ) -> bool:
         """Whether a loaded tile is best read into registers where it is defined: it is the left operand, as it is, of wgmmas in a loop
         that does not contain it, and beside it the loop's dots fit the registers."""
-        source, first = transfer.source, transfer.dots[0]
+        first = transfer.dots[0]
         shape = dot_rules.dot_shape(first)
-        if transfer.load is None or shape.k % dot_rules.K_STEP:
+        if transfer.load is None or shape.k % shape.kind.step:
             return False
         loops: set[Operation] = set()
         for dot in transfer.dots:
             same = dot_rules.dot_shape(dot).m == shape.m and dot_rules.takes_wgmma(dot, self.warps, self.target)
             loop = _loop_round(dot, transfer.block)
-            if not same or loop is None or through[dot].get(0, (None,))[0] is not source or through[dot].get(1, (None,))[0] is source:
+            if not same or loop is None or through[dot].get(0, (None,))[0] != key or through[dot].get(1, (None,))[0] == key:
                 return False
             if through[dot][0][1] != (0, 1):
                 return False
             loops.add(loop)
         choice = dot_rules.wgmma_choice(shape, self.warps, True)
         assert choice.lhs is not None
-        mine = choice.lhs.num_values // 2
+        mine = dot_rules.registers_of(choice.lhs, element_type(first.lhs.type))
         limit = dot_rules.accumulator_limit(self.warps, self.target)
         budget = budgets(self.warps)[0]
         if budget is not None:
@@ -282,13 +296,14 @@ class _Planner:
         busy = max(sum(self._registers(dot, through[dot]) for dot in loop.walk() if isinstance(dot, tile.DotOp)) for loop in loops)
         return mine <= REGISTER_OPERAND_LIMIT and busy + mine <= limit
 
-    def _registers(self, dot: tile.DotOp, through: dict[int, tuple[SSAValue, tuple[int, ...]]]) -> int:
+    def _registers(self, dot: tile.DotOp, through: dict[int, tuple[_Key, tuple[int, ...]]]) -> int:
         """What a dot holds: its accumulator, and a left operand that does not come through shared memory."""
         choice = dot_rules.wgmma_choice(dot_rules.dot_shape(dot), self.warps, True)
         assert choice.lhs is not None
-        return choice.acc.num_values + (0 if 0 in through else choice.lhs.num_values // 2)
+        acc = dot_rules.registers_of(choice.acc, element_type(dot.acc.type))
+        return acc + (0 if 0 in through else dot_rules.registers_of(choice.lhs, element_type(dot.lhs.type)))
 
-    def _transfer(self, transfer: _Transfer, held: bool) -> Operation:
+    def _transfer(self, key: _Key, transfer: _Transfer, held: bool) -> Operation:
         """Adds the channel, what fills it, and the get; of a tile that is `held` in registers the read, too. Gives the last op of the
         block that uses the buffer."""
         source, load = transfer.source, transfer.load
@@ -324,16 +339,16 @@ class _Planner:
         for op in (channel, fill, get):
             _place(op, at)
         self.channels.append(channel)
-        self.buffers[source] = get.res
+        self.buffers[key] = get.res
         if not held:
             return users[-1]
         read = _place(async_copy.ReadOp.make(get.res), at)
         transfer.block.insert_ops_before([read], before)
         read.res.name_hint = source.name_hint
-        self.held[source] = read.res
+        self.held[key] = read.res
         return read
 
-    def _rewrite(self, dot: tile.DotOp, through: dict[int, tuple[SSAValue, tuple[int, ...]]]) -> _Done:
+    def _rewrite(self, dot: tile.DotOp, through: dict[int, tuple[_Key, tuple[int, ...]]]) -> _Done:
         """Replaces the dot by one that reads the buffers of its operands `through` channels."""
         block = dot.parent
         assert block is not None
@@ -341,11 +356,11 @@ class _Planner:
         before = [dot.lhs, dot.rhs]
         operands = list(before)
         added: list[Operation] = []
-        for index, (source, dims) in through.items():
-            if source in self.held:
-                operands[index] = self.held[source]
+        for index, (key, dims) in through.items():
+            if key in self.held:
+                operands[index] = self.held[key]
                 continue
-            buffer = self.buffers[source]
+            buffer = self.buffers[key]
             if dims != tuple(range(len(dims))):
                 added.append(async_copy.TransposeOp.make(buffer, dims))
                 buffer = added[-1].results[0]

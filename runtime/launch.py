@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import ml_dtypes
 import numpy as np
 
 from ..dialects.diagnostics import Diagnostic, TeselaError, render
@@ -58,7 +59,7 @@ MAX_CACHED_MAPS = 1024
 DUMP_VARIABLE = "TESELA_DUMP"
 """Names a folder that gets every level of every variant, its PTX, its launch plan and its machine code, as files."""
 
-_FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e", "i64": "<q", "index": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "i1": "<B"}
+_FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e", "i64": "<q", "index": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "ui8": "<B", "i1": "<B"}
 
 
 @dataclass(repr=False)
@@ -406,19 +407,6 @@ class Call:
         """Launch on the current context's GPU. Raises TeselaError where that fails."""
         self.bound(function, values)(stream)
 
-    def _with_messages(self, function: Any, values: Sequence[float], stream: int) -> None:
-        with self._messages_lock:
-            buffer = DeviceBuffer()
-            try:
-                struct.pack_into("<Q", self._bytes, self._messages_at, buffer.address)
-                status = self.status(function, values, stream)
-                if status != 0:
-                    raise driver.launch_failure(status)
-                data = buffer.read(stream)
-            finally:
-                buffer.close()
-        deliver(self.variant.plan, data)
-
     def simulator_params(self, values: Sequence[float], messages: int = 0) -> list[int | TensorMap]:
         """The parameters in PTX order, as `tesela.simulator.launch` wants them. `messages`: the address of the buffer of messages."""
         plan = self.variant.plan
@@ -467,9 +455,12 @@ def stride_of(seen: ArrayView | None, arg: ArrayArg | ScalarArg, axis: int) -> i
 
 def pack_scalar(buffer: Any, offset: int, dtype: str, value: float) -> None:
     """Write a scalar of `dtype` at `offset`. Floats are rounded once, to nearest even; one too large becomes infinity."""
-    if dtype in ("f16", "bf16", "f32"):
+    if dtype in ("f16", "bf16", "f32", "f8E4M3FN", "f8E5M2"):
         with np.errstate(over="ignore"):
-            source = _round_to_odd(value) if dtype == "bf16" else np.float64(value)
+            source = np.float64(value) if dtype in ("f16", "f32") else _round_to_odd(value)
+            if dtype.startswith("f8"):  # which saturate (numbers.md N28)
+                largest = ml_dtypes.finfo(ELEMENT_TYPES[dtype]).max
+                source = np.clip(source, -np.float32(largest), np.float32(largest))
             data = source.astype(ELEMENT_TYPES[dtype]).tobytes()
         buffer[offset : offset + len(data)] = data
     else:

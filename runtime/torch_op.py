@@ -77,7 +77,7 @@ def schema(contract: Contract) -> str:
     return f"({', '.join(taken)}) -> {results}"
 
 
-_SCALARS = {"f16": "float", "bf16": "float", "f32": "float", "f64": "float", "i1": "bool"}
+_SCALARS = {"f16": "float", "bf16": "float", "f32": "float", "f64": "float", "f8E4M3FN": "float", "f8E5M2": "float", "i1": "bool"}
 
 
 def _is_output(arg: ArrayArg | ScalarArg) -> bool:

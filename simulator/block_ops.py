@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr, StringAttr
 from xdsl.ir import Operation
 
 from ..dialects import tile
@@ -217,21 +217,31 @@ def _reduce(op: Operation) -> Function:
     return lambda x: ta.reduce(kind, x, axis)
 
 
-_DOT_TYPES = {("f16", "f32"), ("bf16", "f32"), ("f32", "f32"), ("f64", "f64"), ("i8", "i32")}
+_ACCUMULATORS = {
+    "f16": ("f32", "f16"), "bf16": ("f32",), "f32": ("f32",), "f64": ("f64",), "i8": ("i32",), "ui8": ("i32",),
+    "f8E4M3FN": ("f32", "f16"), "f8E5M2": ("f32", "f16"),
+}  # fmt: skip
 
 
 def check_dot(op: Operation, operand: object, accumulator: object) -> None:
     """Raise Refused for element types that N37 does not define."""
-    if (str(operand), str(accumulator)) not in _DOT_TYPES:
+    if str(accumulator) not in _ACCUMULATORS.get(str(operand), ()):
         raise Refused(
             f"'{op.name}' of {operand} with an accumulator of {accumulator} is not defined",
-            "f16, bf16 and f32 operands take f32, f64 takes f64, i8 takes i32",
+            "; ".join(f"{kind} takes {' or '.join(wide)}" for kind, wide in _ACCUMULATORS.items()),
         )
+
+
+def dot_precision(op: Operation) -> str | None:
+    """The attribute `precision` of a dot."""
+    stated = op.attributes.get("precision")
+    return stated.data if isinstance(stated, StringAttr) else None
 
 
 def _dot(op: Operation) -> Function:
     check_dot(op, element_type(op.operands[0].type), element_type(op.operands[2].type))
-    return ta.dot
+    precision = dot_precision(op)
+    return lambda a, b, acc: ta.dot(a, b, acc, precision)
 
 
 def _assume(op: Operation) -> Function:

@@ -48,7 +48,7 @@ from .block_calls import (
 from .block_indexed import Place, atomic, atomic_at, load_at, load_indexed, store_at, store_indexed
 from .block_inline import inline_ptx
 from .block_messages import check, print_values
-from .block_ops import MEANINGS, Refused, check_dot
+from .block_ops import MEANINGS, Refused, check_dot, dot_precision
 from .channels import PAST, Buffer, Channel, Dots, Pending, Slot, Token
 from .contract import grid_shape
 from .tile_arithmetic import Value, dtype_of
@@ -126,8 +126,8 @@ class Semantics:
         """One of the pairs along the last dimension."""
         return x[..., which]
 
-    def dot(self, a: Any, b: Any, acc: Any) -> Any:
-        return ta.dot(a, b, acc)
+    def dot(self, a: Any, b: Any, acc: Any, precision: str | None) -> Any:
+        return ta.dot(a, b, acc, precision)
 
     def integer(self, value: Any) -> int:
         """An index or a condition that decides what the program does."""
@@ -341,13 +341,14 @@ def _read(semantics: Semantics, op: Operation) -> Effect:
 
 def _async_dot(semantics: Semantics, op: Operation) -> Effect:
     assert isinstance(op, async_copy.DotOp)
+    precision = dot_precision(op)
     check_dot(op, op.rhs.type.element, element_type(async_copy.pending_tile(op.acc.type)))
 
     def run(frame: Frame, lhs: Any, rhs: Buffer, acc: Any) -> Sequence[Any]:
         number = frame.dots.issue()
         a = lhs.read(number) if isinstance(lhs, Buffer) else lhs
         sum_so_far = acc.value if isinstance(acc, Pending) else acc  # earlier dots complete before this one
-        return Pending(semantics.dot(a, rhs.read(number), sum_so_far), number), Token(number)
+        return Pending(semantics.dot(a, rhs.read(number), sum_so_far, precision), number), Token(number)
 
     return run
 

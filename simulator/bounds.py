@@ -35,7 +35,7 @@ from ..dialects.diagnostics import TeselaError
 from ..dialects.tile import AtomicKind
 from . import tile_arithmetic as ta
 from .block_indexed import Place, atomic_at, load_at, store_at
-from .block_ops import MEANINGS, Refused
+from .block_ops import MEANINGS, Refused, dot_precision
 from .blocks import Semantics, load_tile, run_kernel, store_tile
 from .bounded_sums import AtomicSums
 from .tile_arithmetic import F32, F64, Value
@@ -80,6 +80,8 @@ def parts(x: Bounded) -> tuple[Value, Value, Value]:
 
 
 def _extremes(dtype: np.dtype) -> tuple[Any, Any]:
+    if dtype == ta.E4M3:  # which has no infinities
+        return -448.0, 448.0
     if ta.is_float(dtype):
         return -np.inf, np.inf
     return (False, True) if dtype == ta.I1 else (np.iinfo(dtype).min, np.iinfo(dtype).max)
@@ -509,9 +511,13 @@ def _reduce(op: Operation) -> Function:
     return applied
 
 
-def _dot(a: Bounded, b: Bounded, acc: Bounded) -> Bounded:
+_DOT_PRECISION = {F64: (53, 1e300), F32: (24, 3e38), ta.E4M3: (13, 3e38), ta.E5M2: (13, 3e38)}
+"""Of sums of products, by operands: bits that each addition keeps (22 where not stated), and what may overflow (numbers.md N37)."""
+
+
+def _dot(a: Bounded, b: Bounded, acc: Bounded, precision: str | None = None) -> Bounded:
     va, vb, vc = (parts(x)[0] for x in (a, b, acc))
-    value = ta.dot(va, vb, vc)
+    value = ta.dot(va, vb, vc, precision)
     certain = not any(isinstance(x, Interval) for x in (a, b, acc))
     if not ta.is_float(va.dtype):
         return value if certain else anything_like(value)
@@ -520,16 +526,29 @@ def _dot(a: Bounded, b: Bounded, acc: Bounded) -> Bounded:
         np.where(np.isnan(x), 0.0, np.maximum(parts(y)[2].astype(F64) - x, x - parts(y)[1].astype(F64)))
         for x, y in zip(wide, (a, b, acc))
     ]
+    if precision == "tf32":  # an operand may be either of the tf32 numbers beside it
+        rounded = [ta.to_tf32(np.ascontiguousarray(x)).astype(F64) for x in (va, vb)]
+        ulps = [np.where((x == y) | ~np.isfinite(x), 0.0, np.abs(x) * 2.0**-9.9 + 2.0**-136) for x, y in zip(wide, rounded)]
+        certain = certain and not any(ulp.any() for ulp in ulps)
+        spread = [*(s + ulp for s, ulp in zip(spread, ulps)), spread[2]]
+        wide = [*rounded, wide[2]]
     size = np.abs(wide[2]) + np.matmul(np.abs(wide[0]), np.abs(wide[1]))
     wander = spread[2] + (
         0.0
         if certain
         else np.matmul(np.abs(wide[0]), spread[1]) + np.matmul(spread[0], np.abs(wide[1])) + np.matmul(*spread[:2])
     )
-    precision, largest = {F64: (53, 1e300), F32: (24, 3e38)}.get(va.dtype, (22, 3e38))
-    quantum = min(least_bit(va[np.isfinite(va)]) * least_bit(vb[np.isfinite(vb)]), least_bit(vc[np.isfinite(vc)]))
-    exact = size + wander <= quantum * 2.0 ** min(precision, 23)
-    slack = np.where(exact, 0.0, (va.shape[-1] + 1) * 1.01 * 2.0**-precision * (size + wander)) + wander
+    bits, largest = _DOT_PRECISION.get(va.dtype, (22, 3e38))
+    k = va.shape[-1]
+    quantum = min(
+        least_bit(wide[0][np.isfinite(wide[0])]) * least_bit(wide[1][np.isfinite(wide[1])]), least_bit(wide[2][np.isfinite(wide[2])])
+    )
+    exact_bits, steps = min(bits, 23) if va.dtype != F64 else bits, 0.0
+    if vc.dtype == ta.F16:  # and once more after each instruction, of 8 products at least
+        exact_bits, largest, steps = min(bits, 11), 65504.0, k / 8 + 2
+    exact = size + wander <= quantum * 2.0**exact_bits
+    slack = ((k + 1) * 1.01 * 2.0**-bits + steps * 2.0**-10) * (size + wander) + steps * 2.0**-24
+    slack = np.where(exact, 0.0, slack) + wander
     special = ~np.isfinite(size) & certain
     slack = np.where(special, 0.0, slack)
     middle = value.astype(F64)
@@ -596,7 +615,8 @@ class BoundedSemantics(Semantics):
         if op.name in ERRORS:
             return _approximated(op.name, function)
         if op.name == tile.DotOp.name:
-            return _dot
+            precision = dot_precision(op)
+            return lambda a, b, acc: _dot(a, b, acc, precision)
         if (own := _OWN.get(op.name)) is not None:
             return own(op)
         return _LIFTED.get(op.name, exact_or_anything)(function)
@@ -669,8 +689,8 @@ class BoundedSemantics(Semantics):
     def item(self, x: Bounded, which: int) -> Bounded:
         return interval(*(part[..., which] for part in x.parts)) if isinstance(x, Interval) else x[..., which]
 
-    def dot(self, a: Bounded, b: Bounded, acc: Bounded) -> Bounded:
-        return _dot(a, b, acc)
+    def dot(self, a: Bounded, b: Bounded, acc: Bounded, precision: str | None) -> Bounded:
+        return _dot(a, b, acc, precision)
 
     def integer(self, value: Bounded) -> int:
         if isinstance(value, Interval):

@@ -38,7 +38,7 @@ _MAGIC = b"TMAP"
 MAP_BYTES = 128
 
 _ELEMENT_BYTES = {
-    **dict.fromkeys(("i8", "u8", "s8", "e4m3", "e5m2", "i1", "f8E4M3FN", "f8E5M2"), 1),
+    **dict.fromkeys(("i8", "u8", "s8", "e4m3", "e5m2", "i1", "f8E4M3FN", "f8E5M2", "ui8"), 1),
     **dict.fromkeys(("i16", "u16", "s16", "f16", "bf16"), 2),
     **dict.fromkeys(("i32", "u32", "s32", "f32", "tf32"), 4),
     **dict.fromkeys(("i64", "u64", "s64", "f64"), 8),

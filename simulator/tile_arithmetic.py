@@ -24,6 +24,8 @@ import ml_dtypes
 import numpy as np
 from xdsl.dialects.builtin import (
     BFloat16Type,
+    Float8E4M3FNType,
+    Float8E5M2Type,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -36,11 +38,12 @@ Value = np.ndarray
 """A tile or, with no dimensions, a scalar."""
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
+E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
 F16, F32, F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
 I1, I64 = np.dtype(np.bool_), np.dtype(np.int64)
 
 _NAMED = {
-    "f16": F16, "bf16": BF16, "f32": F32, "f64": F64,
+    "f16": F16, "bf16": BF16, "f8E4M3FN": E4M3, "f8E5M2": E5M2, "ui8": np.dtype(np.uint8), "f32": F32, "f64": F64,
     "i1": I1, "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": I64, "index": I64,
 }  # fmt: skip
 
@@ -57,24 +60,28 @@ def dtype_of(element: Attribute) -> np.dtype:
             return F16
         case BFloat16Type():
             return BF16
+        case Float8E4M3FNType():
+            return E4M3
+        case Float8E5M2Type():
+            return E5M2
         case Float32Type():
             return F32
         case Float64Type():
             return F64
         case IndexType():
             return I64
-        case IntegerType() if f"i{element.width.data}" in _NAMED:
-            return _NAMED[f"i{element.width.data}"]
+        case IntegerType() if str(element) in _NAMED:
+            return _NAMED[str(element)]
     raise ValueError(f"{element} is no element type of tiles")
 
 
 def is_float(dtype: np.dtype) -> bool:
-    return dtype in (F16, BF16, F32, F64)
+    return dtype in (F16, BF16, F32, F64, E4M3, E5M2)
 
 
 def is_narrow(dtype: np.dtype) -> bool:
     """Whether arithmetic on it is done in f32 and rounded (N8)."""
-    return dtype in (F16, BF16)
+    return dtype in (F16, BF16, E4M3, E5M2)
 
 
 # --- Rounding and casts (N28 to N31) ---
@@ -117,8 +124,16 @@ def cast(x: Value, to: np.dtype, saturate: bool = False) -> Value:
 
 
 def _float_to_float(x: Value, to: np.dtype) -> Value:
-    # NumPy and ml_dtypes round once between all pairs but f64 -> bf16.
+    # NumPy and ml_dtypes round once between all pairs but f64 -> bf16 and from f64 to 8 bits.
+    if to in (E4M3, E5M2):
+        return _to_eight_bits(_to_odd(x) if x.dtype == F64 else x.astype(F32), to)
     return _to_odd(x).astype(to) if (x.dtype, to) == (F64, BF16) else x.astype(to)
+
+
+def _to_eight_bits(x: Value, to: np.dtype) -> Value:
+    """f32 values as 8-bit floats, which saturate (N28)."""
+    largest = F32.type(ml_dtypes.finfo(to).max)
+    return np.clip(x, -largest, largest).astype(to)
 
 
 def _integer_to_float(x: Value, to: np.dtype) -> Value:
@@ -127,7 +142,8 @@ def _integer_to_float(x: Value, to: np.dtype) -> Value:
     if to == F16:
         # Integers that f32 cannot hold are past f16's largest number anyway.
         return x.astype(F32).astype(F16)
-    return _to_odd(_exact_in_f64(x.astype(I64))).astype(to)
+    wide = _to_odd(_exact_in_f64(x.astype(I64)))
+    return _to_eight_bits(wide, to) if to in (E4M3, E5M2) else wide.astype(to)
 
 
 def _float_to_integer(x: Value, to: np.dtype) -> Value:
@@ -142,12 +158,12 @@ def _float_to_integer(x: Value, to: np.dtype) -> Value:
 
 
 def in_f32(operation: Callable[..., Value]) -> Callable[..., Value]:
-    """`operation` on f32 or f64 operands, extended to 16-bit floats by N8: computed in f32, rounded once."""
+    """`operation` on f32 or f64 operands, extended to narrower floats by N8: computed in f32, rounded once."""
 
     def applied(*operands: Value) -> Value:
         dtype = operands[0].dtype
         if is_narrow(dtype):
-            return np.asarray(operation(*(x.astype(F32) for x in operands)).astype(dtype))
+            return cast(np.asarray(operation(*(x.astype(F32) for x in operands))), dtype)
         return np.asarray(operation(*operands))
 
     return applied
@@ -218,7 +234,7 @@ def through_f64(function: Callable[[Value], Value]) -> Callable[[Value], Value]:
 
     def applied(x: Value) -> Value:
         out = np.asarray(function(x.astype(F64)).astype(F32))
-        return np.asarray(out.astype(x.dtype))
+        return cast(out, x.dtype)
 
     return applied
 
@@ -333,8 +349,16 @@ def reduce(kind: str, x: Value, axis: int) -> Value:
     return np.asarray(np.where(out == 0, zero, out).astype(x.dtype))
 
 
-def dot(a: Value, b: Value, acc: Value) -> Value:
-    """`tile.dot`: acc + a·b over the last two dimensions, leading ones a batch (N37)."""
+def to_tf32(x: Value) -> Value:
+    """f32 values rounded to the 10 bits of tf32's mantissa, to nearest, ties away from zero; NaN and infinities stay."""
+    rounded = ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(F32)
+    return np.where(np.isfinite(x), rounded, x)
+
+
+def dot(a: Value, b: Value, acc: Value, precision: str | None = None) -> Value:
+    """`tile.dot`: acc + a·b over the last two dimensions, leading ones a batch (N37). `precision`: its attribute."""
+    if precision == "tf32":
+        a, b = to_tf32(np.ascontiguousarray(a)), to_tf32(np.ascontiguousarray(b))
     if is_float(a.dtype):
         return np.asarray((acc.astype(F64) + np.matmul(a.astype(F64), b.astype(F64))).astype(acc.dtype))
     return np.asarray(acc + np.matmul(a.astype(acc.dtype), b.astype(acc.dtype)))

@@ -15,6 +15,10 @@ DTYPES: dict[str, np.dtype] = {
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f64": np.dtype(np.float64),
+    "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "ui8": np.dtype(np.uint8),
     "i64": np.dtype(np.int64),
     "i32": np.dtype(np.int32),
     "i16": np.dtype(np.int16),
@@ -22,6 +26,8 @@ DTYPES: dict[str, np.dtype] = {
     "i1": np.dtype(np.bool_),
 }
 FLOATS = ("f32", "f16", "bf16")
+EXACT_FLOATS = (*FLOATS, "f64", "f8E4M3FN", "f8E5M2")
+"""Floats on which arithmetic is defined; approximations are on FLOATS and 8-bit floats only."""
 INTEGERS = ("i64", "i32", "i16", "i8")
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.5, 3.0, 1e-40, -1e-40, 65504.0, 65536.0, 3e38, np.inf, -np.inf, np.nan)
 
@@ -30,11 +36,13 @@ def values(dtype: str, shape: tuple[int, ...], seed: int, special: bool = True) 
     """Random elements; with `special`, zeros of both signs, ties, extremes, infinities and NaN among them."""
     rng = np.random.default_rng(seed)
     kind = DTYPES[dtype]
-    if dtype in FLOATS:
+    if dtype in EXACT_FLOATS:
         data = (rng.standard_normal(shape) * 4).astype(np.float32)
         if special:
             where = rng.random(shape) < 0.4
             data = np.where(where, rng.choice(np.array(SPECIAL, np.float32), shape), data)
+        if dtype == "f64":  # more bits than f32 has
+            return np.where(np.isfinite(data), data.astype(kind) * (1 + rng.random(shape)), data)
         with np.errstate(over="ignore"):
             return data.astype(kind)
     if dtype == "i1":
@@ -42,7 +50,7 @@ def values(dtype: str, shape: tuple[int, ...], seed: int, special: bool = True) 
     info = np.iinfo(kind)
     data = rng.integers(info.min, info.max, shape, dtype=kind, endpoint=True)
     if special:
-        data = np.where(rng.random(shape) < 0.4, rng.choice(np.array([info.min, info.max, 0, 1, -1, 7], kind), shape), data)
+        data = np.where(rng.random(shape) < 0.4, rng.choice(np.array([info.min, info.max, 0, 1, 7, *([-1] if info.min else [])], kind), shape), data)
     return data.astype(kind)
 
 

@@ -14,7 +14,7 @@ from tesela.dialects import async_copy
 from tesela.dialects.target import get_target
 from tesela.lowering.pipeline import lower_to
 from tesela.passes.base import PassContext
-from tesela.passes.explain_layouts import buffer_accesses, conversion_plan, staged_accesses
+from tesela.passes.explain_layouts import BankAccess, buffer_accesses, conversion_plan, staged_accesses
 from tesela.passes.infer_layouts import InferLayouts, Solved
 from tesela.passes.plan_dataflow import PlanDataflow
 from tesela.runtime.specialize import Facts, contract_of, kernels_of, specialize, usual_facts
@@ -131,23 +131,21 @@ def test_no_bank_conflicts(name, target):
         kernel = tesela.compile(function, target, **constants)
         kernel(**arguments, device="sim")
     counted = [line for line in profile.lines if line.shared_requests or line.async_shared_bytes]
-    staged = staged_conflicts(function, constants, target, kernel.last.facts)
-    assert [line.conflicts for line in counted if line.conflicts] == staged
-    # f32 pairs of wgmma's fragments, in rows as wide as TMA stores well: half of the banks in each wavefront, which is the least
-    assert not staged or (name.startswith("gemm") and target == "sm_90a")
+    staged = staged_stores(function, constants, target, kernel.last.facts)
+    assert [str(access) for access in staged if access.conflicts] == []
+    assert bool(staged) == (target == "sm_90a" and name.startswith("gemm"))
+    assert [(line.name, line.conflicts, line.opcodes) for line in counted if line.conflicts] == []
     if accesses or found.converts:
         assert counted
 
 
-def staged_conflicts(function, constants, target: str, facts: Facts) -> list[int]:
-    """The conflicts that the compiler expects of each staged store, of all warps of a block."""
+def staged_stores(function, constants, target: str, facts: Facts) -> list[BankAccess]:
+    """How the kernel writes into the buffers that TMA stores from."""
     module = function.trace(**constants)
     (name,) = kernels_of(module)
     module = specialize(module, name, facts)
     lower_to(module, "schedule", target)
-    kernel = kernels_of(module)[name]
-    warps = kernel.attributes["warps"].value.data
-    return [count * access.conflicts * warps for access, count in staged_accesses(kernel, get_target(target)) if access.conflicts]
+    return [access for access, _ in staged_accesses(kernels_of(module)[name], get_target(target))]
 
 
 def test_the_count_sees_what_the_compiler_predicts():

@@ -602,8 +602,8 @@ def test_dot_of_integers_is_exact_and_wraps():
 
 
 def test_dot_of_types_that_have_no_rule_is_refused():
-    with pytest.raises(TeselaError, match="accumulator of f16 is not defined"):
-        dot("f16", "f16", np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 2)))
+    with pytest.raises(TeselaError, match="accumulator of f64 is not defined"):
+        dot("f16", "f64", np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 2)))
 
 
 # --- Completeness ---

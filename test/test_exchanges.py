@@ -9,6 +9,8 @@ from compiled import DTYPES, run_both, same, values
 from tesela.dialects.layout import SharedLayout, TVLayout, best_swizzle
 from tesela.passes import exchanges
 from tesela.passes.exchanges import plan_exchange
+from tesela.passes.matrix_access import buffer_access
+from tesela.passes.traded_stores import find_trade
 
 ROWS, COLUMNS = (1, 0), (0, 1)
 
@@ -33,13 +35,14 @@ def test_transpositions_have_no_conflicts(shape, size, a, b):
 
 
 def test_where_no_swizzle_will_do():
-    """16 lanes a row of 64 f32 on both sides: each wavefront has more high bits than there are bank bits free. Eight lanes a row are as good for
-    global memory, and leave no conflict, which is what the solver takes."""
+    """16 lanes a row of 64 f32 on both sides: each wavefront has more high bits than there are bank bits free. So lanes trade stores; or, which the solver
+    finds cheaper, there are eight lanes a row, as good for global memory."""
     wide, down = blocked((64, 64), ROWS, 4), blocked((64, 64), COLUMNS, 4)
     plan = plan_exchange(wide, down, (64, 64), 4, True)
-    assert plan.conflicts == 32 and not plan.derived
+    assert plan.conflicts == 0 and plan.write.trade is not None and not plan.derived
     narrow = TVLayout.parse("thread [8:(0,4), 16:(1,0)], value [4:(0,1), 2:(0,32), 4:(16,0)]")
-    assert plan_exchange(narrow, down, (64, 64), 4, True).conflicts == 0
+    better = plan_exchange(narrow, down, (64, 64), 4, True)
+    assert better.conflicts == 0 and better.write.trade is None and better.cost(4) < plan.cost(4)
 
 
 def test_the_example_of_the_docstring():
@@ -83,3 +86,40 @@ def test_transposes_are_right(dtype, m, n):
     simulated, interpreted = run_both(text, {"x": x, "y": y}, "sm_90a")
     same(simulated["y"], interpreted["y"])
     same(simulated["y"], np.ascontiguousarray(x.T))
+
+
+# ---- stores that lanes take in another order ------------------------------------------------------------------------
+
+TRADES = [
+    ("thread [4:(0,2), 8:(1,0), 4:(16,0)], value [2:(0,1), 2:(8,0), 4:(0,8)]", SharedLayout.tma((64, 32), 4, 128, (1, 0)), 4),
+    ("thread [4:(0,2), 8:(1,0), 8:(16,0)], value [2:(0,1), 2:(8,0), 4:(0,8)]", SharedLayout.tma((128, 32), 4, 128, (1, 0)), 4),
+    ("thread [16:(0,4), 8:(1,0)], value [4:(0,1), 8:(8,0)]", SharedLayout.parse("[64:64], [64:1], swizzle<4, 1, 7>"), 4),
+]
+
+
+@pytest.mark.parametrize(("text", "shared", "size"), TRADES)
+def test_trades_leave_no_conflict(text, shared, size):
+    """Counted by the words of every wavefront, and every element is stored once."""
+    layout = TVLayout.parse(text)
+    access = buffer_access(layout, shared, size, False, True)
+    trade = access.trade
+    assert trade is not None and access.conflicts == 0
+    vector = layout.num_values // access.count
+    lanes = 32 // (vector * size // 4)
+    stored = set()
+    for first in range(0, layout.num_values, vector):
+        for wavefront in range(0, layout.num_threads, lanes):
+            words = []
+            for thread in range(wavefront, wavefront + lanes):
+                value = first ^ (trade.values if thread & trade.lanes else 0)
+                for i in range(vector):
+                    stored.add((thread, value + i))
+                    words.append(shared.offset(layout.coords(thread, value + i)) * size // 4)
+            assert len({word % 32 for word in words}) == len(words) == 32
+    assert len(stored) == layout.num_threads * layout.num_values
+
+
+def test_no_trade_where_none_is_needed():
+    fragment = TVLayout.parse(TRADES[0][0])
+    assert find_trade(fragment, SharedLayout.row_major((64, 32), pad=8), 4, 2) is None
+    assert find_trade(fragment, SharedLayout.tma((64, 32), 2, 64, (1, 0)), 2, 1) is None, "halves of words are not traded"

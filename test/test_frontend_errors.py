@@ -483,7 +483,7 @@ def dot_accumulator(x: Array[bf16, M, K]):
 @wrong
 def dot_of_integers(x: Array[i32, M, K]):
     y = x[0:16, 0:16] @ x[0:16, 0:16]
-    #   ^ a dot of i32 is not in the language -> convert to one of f16, bf16, f32, f64, i8
+    #   ^ a dot of i32 is not in the language -> convert to one of f16, bf16, f8E4M3FN, f8E5M2, i8, ui8, f32, f64
 
 
 # --- Calls ---
@@ -643,7 +643,7 @@ def test_recursion_ends():
 SIGNATURES = [
     ("x", "the parameter x has no type", 7),
     ("x: Array[f32, N], *rest", "a kernel has no * or ** parameters", 26),
-    ("x: int", "the type of x must be an Array[…], an element type (f16, bf16, f32, f64, i1, i8, i16, i32, i64, index) or tesela.constexpr, found int", 7),
+    ("x: int", "the type of x must be an Array[…], an element type (f16, bf16, f32, f64, f8E4M3FN, f8E5M2, i1, i8, i16, i32, i64, ui8, index) or tesela.constexpr, found int", 7),
     ("x: Array[f32, Q]", "the type of x cannot be read: name 'Q' is not defined", 7),
     ("x: Array[N, f32]", "an array's annotation starts with its element type, found N", 7),
     ("x: Array[()]", "an array's annotation starts with its element type, found None", 7),

@@ -170,6 +170,16 @@ def test_linear(shape, activation):
     close(c, ACTIVATIONS[activation](exact(a) @ exact(w).T + exact(bias)), bf16)
 
 
+@pytest.mark.parametrize("order", ["nn", "nt", "tn"])
+def test_gemm(order):
+    a, b = random(33, 50, T=bf16), random(50, 20, T=bf16, seed=1)
+    kernel = {"nn": matrices.gemm, "nt": matrices.gemm_nt, "tn": matrices.gemm_tn}[order]
+    stored = {"A": a if order != "tn" else np.ascontiguousarray(a.T), "B": b if order != "nt" else np.ascontiguousarray(b.T)}
+    c = np.zeros((33, 20), TYPES[bf16])
+    run(kernel, {**stored, "C": c}, T=bf16, BM=16, BN=16, BK=16)
+    close(c, exact(a) @ exact(b), bf16)
+
+
 def test_batched_gemm():
     a, b = random(3, 20, 40, T=f16), random(3, 40, 24, T=f16, seed=1)
     c = np.zeros((3, 20, 24), np.float32)
@@ -222,6 +232,20 @@ def test_attention_with_growing_scores():
         close(out, expected, f16, 4)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("d", "rows", "columns"), [(61, 192, 64), (64, 192, 128), (64, 128, 64)])
+def test_attention_by_warpgroups_is_judged(d, rows, columns, causal):
+    """Two and three warpgroups, with a producer (rows of 64) and without (of 61, which TMA does not load): trips of every kind, and no report."""
+    from tesela.simulator.launcher import settings
+
+    for s, length in ((rows, 0), (rows + 8, columns), (70, 2 * columns), (2 * rows, 3 * columns + 5)):
+        q, k, v = (random(1, n, d, T=bf16, seed=n) for n in (s, length, length))
+        out = np.full_like(q, np.nan)
+        with settings(races=True):
+            attention.attention(q, k, v, out, scale=0.2, HEAD=64, CAUSAL=causal, BM=rows, BN=columns, device="sim", target="sm_90a")
+        close(out, attention_by_numpy(q, k, v, 0.2, causal), bf16, 4)
+
+
 # --- Compiled, on a device ---
 
 
@@ -264,7 +288,11 @@ def compiled_cases():
     yield "row_sum", lambda d: rows.row_sum(x, device=d), exact(x).sum(1), f32, 200
     yield "column_sum", lambda d: sums_of_columns(x, d), exact(x).sum(0)[None], f32, 200
     yield "row_argmax", lambda d: rows.row_argmax(wide, device=d), wide.argmax(1), f32, 0
-    product = exact(a) @ exact(w).T + exact(c)
+    product = exact(a) @ exact(w).T
+    yield "gemm_nt", lambda d: matrices.gemm_nt(a, w, device=d), product, bf16, 2
+    yield "gemm", lambda d: matrices.gemm(a, np.ascontiguousarray(w.T), device=d), product, bf16, 2
+    yield "gemm_tn", lambda d: matrices.gemm_tn(np.ascontiguousarray(a.T), np.ascontiguousarray(w.T), device=d), product, bf16, 2
+    product = product + exact(c)
     yield "linear", lambda d: matrices.linear(a, w, c, device=d), product, bf16, 2
     gelu = lambda d: matrices.linear(a, w, c, ACTIVATION=elementwise.gelu, device=d)  # noqa: E731
     yield "linear_gelu", gelu, ACTIVATIONS["gelu"](product), bf16, 4

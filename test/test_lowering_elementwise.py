@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compiled import FLOATS, INTEGERS, close, run_both, same, values
+from compiled import DTYPES, EXACT_FLOATS, FLOATS, INTEGERS, close, run_both, same, values
 
 N = 300  # not a multiple of the threads
 
@@ -49,21 +49,21 @@ def check(text: str, arrays: dict[str, np.ndarray], exact: bool = True, relative
         close(simulated["out"], interpreted["out"], relative, absolute)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", EXACT_FLOATS)
 @pytest.mark.parametrize("op", EXACT_FLOAT)
 def test_float_binary(op: str, dtype: str) -> None:
     text = program(f"%r = {op} %x_t, %y_t : tensor<{N}x{dtype}>", {"x": dtype, "y": dtype}, dtype)
     check(text, {"x": values(dtype, (N,), 1), "y": values(dtype, (N,), 2), "out": values(dtype, (N,), 3)})
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", EXACT_FLOATS)
 @pytest.mark.parametrize("op", EXACT_UNARY)
 def test_float_unary(op: str, dtype: str) -> None:
     text = program(f"%r = {op} %x_t : tensor<{N}x{dtype}>", {"x": dtype}, dtype)
     check(text, {"x": values(dtype, (N,), 1), "out": values(dtype, (N,), 3)})
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", EXACT_FLOATS)
 def test_fma_rounds_once(dtype: str) -> None:
     text = program(f"%r = math.fma %x_t, %y_t, %z_t : tensor<{N}x{dtype}>", {"x": dtype, "y": dtype, "z": dtype}, dtype)
     arrays = {name: values(dtype, (N,), seed) for seed, name in enumerate(("x", "y", "z", "out"))}
@@ -126,7 +126,7 @@ INT_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")
 
 @pytest.mark.parametrize(
     ("dtype", "predicate"),
-    [*((d, p) for d in FLOATS for p in FLOAT_PREDICATES), *((d, p) for d in INTEGERS for p in INT_PREDICATES), ("i1", "eq"), ("i1", "ne")],
+    [*((d, p) for d in EXACT_FLOATS for p in FLOAT_PREDICATES), *((d, p) for d in INTEGERS for p in INT_PREDICATES), ("i1", "eq"), ("i1", "ne")],
 )
 def test_cmp(dtype: str, predicate: str) -> None:
     text = program(
@@ -137,7 +137,7 @@ def test_cmp(dtype: str, predicate: str) -> None:
     check(text, {"x": x, "y": y, "out": values("i1", (N,), 3)})
 
 
-@pytest.mark.parametrize("dtype", (*FLOATS, *INTEGERS, "i1"))
+@pytest.mark.parametrize("dtype", (*EXACT_FLOATS, *INTEGERS, "i1", "ui8"))
 def test_select(dtype: str) -> None:
     text = program(
         f"%r = tile.select %p_t, %x_t, %y_t : tensor<{N}xi1>, tensor<{N}x{dtype}>", {"p": "i1", "x": dtype, "y": dtype}, dtype
@@ -146,7 +146,7 @@ def test_select(dtype: str) -> None:
     check(text, arrays)
 
 
-ALL = (*FLOATS, *INTEGERS, "i1")
+ALL = (*EXACT_FLOATS, *INTEGERS, "i1", "ui8")
 
 
 @pytest.mark.parametrize(("source", "target"), [(a, b) for a in ALL for b in ALL if a != b])
@@ -164,8 +164,8 @@ def test_cast_ties_and_saturation(target: str) -> None:
         check(text, {"x": x, "out": values(target, (N,), 3)})
 
 
-@pytest.mark.parametrize("source", (*FLOATS, *INTEGERS))
-@pytest.mark.parametrize("target", FLOATS)
+@pytest.mark.parametrize("source", (*EXACT_FLOATS, *INTEGERS))
+@pytest.mark.parametrize("target", EXACT_FLOATS)
 def test_saturating_cast(source: str, target: str) -> None:
     """Infinities saturate too, also where the target is wider or the same, and integers past f16's largest number."""
     text = program(f"%r = tile.cast saturate %x_t : tensor<{N}x{source}> -> tensor<{N}x{target}>", {"x": source}, target)
@@ -186,9 +186,9 @@ def test_large_integers_round_once(source: str, target: str) -> None:
     check(text, {"x": x.astype(np.int32 if source == "i32" else np.int64), "out": values(target, (N,), 3)})
 
 
-@pytest.mark.parametrize("dtype", (*FLOATS, "i32", "i64", "i1"))
+@pytest.mark.parametrize("dtype", (*EXACT_FLOATS, "i32", "i64", "i1"))
 def test_constants(dtype: str) -> None:
-    value = "true" if dtype == "i1" else ("-1.5" if dtype in FLOATS else "-3")
+    value = "true" if dtype == "i1" else ("-1.5" if dtype in EXACT_FLOATS else "-3")
     kind = "" if dtype == "i1" else f" : {dtype}"
     text = program(f"%c = arith.constant {value}{kind}\n  %r = tile.full %c : {dtype} -> tensor<{N}x{dtype}>", {}, dtype)
     check(text, {"out": values(dtype, (N,), 3)})
@@ -199,3 +199,25 @@ def test_constants(dtype: str) -> None:
 def test_special_constants(word: str, dtype: str) -> None:
     text = program(f'%c = tile.constant "{word}" : {dtype}\n  %r = tile.full %c : {dtype} -> tensor<{N}x{dtype}>', {}, dtype)
     check(text, {"out": values(dtype, (N,), 3)})
+
+
+@pytest.mark.parametrize("n", (N, 129))
+@pytest.mark.parametrize("kind", ("f8E4M3FN", "f8E5M2"))
+@pytest.mark.parametrize("target", ("sm_80", "sm_90a"))
+def test_every_8_bit_float_and_every_tie_between_two(kind: str, target: str, n: int) -> None:
+    """Emulated and by cvt: all numbers to f32 and back, and what lies between two neighbours, near them and past the largest."""
+    every = np.arange(256, dtype=np.uint8).view(DTYPES[kind])
+    wide = np.sort(every.astype(np.float32)[np.isfinite(every.astype(np.float32))])
+    ties = (wide[1:] + wide[:-1]) / 2
+    largest = wide[-1]
+    some = np.concatenate([wide, ties, np.nextafter(ties, -np.inf), np.nextafter(ties, np.inf), [1e9, largest * 1.07, -np.inf, np.inf, np.nan, 1e-30]])
+    for start in range(0, len(some), n):
+        x = np.zeros(n, np.float32)
+        x[: len(some[start : start + n])] = some[start : start + n]
+        text = program(f"%r = tile.cast %x_t : tensor<{n}xf32> -> tensor<{n}x{kind}>", {"x": "f32"}, kind, n)
+        simulated, interpreted = run_both(text, {"x": x, "out": np.zeros(n, DTYPES[kind])}, target)
+        same(simulated["out"], interpreted["out"])
+    x = np.resize(every, n)
+    text = program(f"%r = tile.cast %x_t : tensor<{n}x{kind}> -> tensor<{n}xf32>", {"x": kind}, "f32", n)
+    simulated, interpreted = run_both(text, {"x": x, "out": np.zeros(n, np.float32)}, target)
+    same(simulated["out"], interpreted["out"])

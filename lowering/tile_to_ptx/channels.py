@@ -48,19 +48,19 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from ...dialects import async_copy, ptx, tile
 from ...dialects.async_roles import role_of
 from ...dialects.launch_plan import Requirement, TensorMapSpec
-from ...dialects.layout import SharedLayout, TmaForm, TVLayout
+from ...dialects.layout import Mode, SharedLayout, TmaForm, TVLayout
 from ...dialects.layout_attrs import ConvertOp, SharedLayoutAttr
 from ...dialects.ptx import reg
 from ...passes import async_waits, dot_rules
-from ...passes.access import extent_divisor
+from ...passes.access import extent_divisor, memory_bytes
 from ...passes.alloc_shared import slot_stride
 from ...passes.form_clusters import Part, multicast_part
 from ...passes.join_channels import Access, check_lockstep, lockstep_group, standing_with
 from .context import Context, lowers
+from .elements import pick_values
 from .memory import distances, fill_registers, load_registers, plan_access
 from .shared_access import plan_read, plan_shared, write_tile
 
-SIZE = dot_rules.OPERAND_BYTES
 UNROLLED_ZERO_STORES = 16
 """Stores of zeros that stand one after another; more go into a loop."""
 COORDINATE_LIMIT = 0x7FF00000
@@ -101,6 +101,11 @@ class Channel:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.op.res.type.shape
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return memory_bytes(self.op.res.type.element)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,11 +376,11 @@ class _TmaCopy:
     @staticmethod
     def of(ctx: Context, put: async_copy.PutOp, slot: SSAValue) -> _TmaCopy:
         channel = _channel_of(ctx, put.channel)
-        form = channel.layout.tma_form(SIZE)
+        form = channel.layout.tma_form(channel.size)
         assert form is not None, "choose_put has checked it"
         of, others = put.tile_dims(), _other_dims(put)
         blocks = _senders(ctx, put)
-        part = multicast_part(channel.layout, SIZE, blocks) if blocks > 1 else None
+        part = multicast_part(channel.layout, channel.size, blocks) if blocks > 1 else None
         if blocks > 1 and part is None:
             raise ctx.error(put, f"the tile cannot be loaded in {blocks} parts", "leave multicast out")
         extents = {} if part is None else {part.dim: part.extent}
@@ -389,9 +394,14 @@ class _TmaCopy:
         return _TmaCopy(put, channel.layout, form, part, tensormap, _slot_address(ctx, channel, slot))
 
     @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return memory_bytes(self.put.array.type.element_type)
+
+    @property
     def nbytes(self) -> int:
         """What the copies of all blocks that send write into one of them, past the array's edges too."""
-        return SIZE * len(self.form.starts) * prod(self.form.box)
+        return self.size * len(self.form.starts) * prod(self.form.box)
 
     def issue(self, ctx: Context, barrier: SSAValue) -> None:
         """The copies, which complete on `barrier`; by one thread."""
@@ -409,7 +419,7 @@ class _TmaCopy:
             mask = [ctx.const((1 << self.put.multicast.value.data) - 1, "b16")]
         for start in self.form.starts:
             coords = [ctx.add(starts[of[d]], start[d]) for d in self.form.order] + [starts[d] for d in others]
-            target = ctx.add(address, self.layout.offset(start) * SIZE)
+            target = ctx.add(address, self.layout.offset(start) * self.size)
             ctx.inst(opcode, [target, self.tensormap, ctx.concat(coords), barrier, *mask])
 
 
@@ -434,17 +444,12 @@ def coordinate(ctx: Context, index: SSAValue) -> SSAValue:
     return ctx.narrow(value)
 
 
-def _copy_layout(ctx: Context, channel: Channel, vector: int) -> TVLayout:
-    """How the block's threads share a copy into the channel: along the contiguous dimension first, `vector` elements each."""
-    return dot_rules.copy_layout(channel.layout, channel.shape, ctx.threads, vector)
-
-
 def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, width: int) -> None:
-    vector = width // SIZE
-    layout = _copy_layout(ctx, channel, vector)
+    vector = width // channel.size
+    layout = dot_rules.copy_layout(channel.layout, channel.shape, ctx.threads, vector, dot_rules.contiguous_dim(op))
     indices, of = tuple(op.indices), op.tile_dims()
     source = plan_access(ctx, op.array, indices, of, layout, channel.shape, vector)
-    target = plan_shared(ctx, address, channel.layout, SIZE, layout, vector, channel.shape)
+    target = plan_shared(ctx, address, channel.layout, channel.size, layout, vector, channel.shape)
     coords = [layout.value_coords(value) for value in range(0, layout.num_values, vector)]
     inner = dot_rules.contiguous_dim(op)
     assert inner is not None, "copies of several elements are along a unit stride"
@@ -467,7 +472,7 @@ def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address:
         else:
             at = coord[inner]
             if at not in sizes:
-                sizes[at] = ctx.mul(ctx.min_(ctx.sub(after, at), vector), SIZE)
+                sizes[at] = ctx.mul(ctx.min_(ctx.sub(after, at), vector), channel.size)
             nbytes = sizes[at]
         size = ctx.inst("selp.b32", [nbytes, ctx.const(0), predicate], [reg("b32")])
         ctx.inst(opcode, [destination, origin, size], imms=[width], guard=guard)
@@ -483,12 +488,45 @@ def _maybe_one(ctx: Context, registers: SSAValue | None, index: int) -> SSAValue
 
 
 def _put_ld(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue) -> None:
-    layout = _copy_layout(ctx, channel, 2)  # pairs, so that shared memory is written by words
-    kind = op.array.type.element_type
+    kind, size = op.array.type.element_type, channel.size
+    words = max(1, 4 // size)  # so that shared memory is written by words
+    inner, rows = dot_rules.contiguous_of(channel.layout, len(channel.shape) - 1), dot_rules.contiguous_dim(op)
+    if rows is not None and rows != inner and words > 1:
+        _put_transposed(ctx, op, channel, address, inner, rows)
+        return
+    layout = dot_rules.copy_layout(channel.layout, channel.shape, ctx.threads, words, rows)
     n = layout.num_values
     access = plan_access(ctx, op.array, tuple(op.indices), op.tile_dims(), layout, channel.shape, 1)
     value = load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, None))
-    write_tile(ctx, address, channel.layout, layout, channel.shape, value, ctx.first_holder(layout))
+    write_tile(ctx, address, channel.layout, layout, channel.shape, value, ctx.first_holder(layout), size)
+
+
+def _put_transposed(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, inner: int, rows: int) -> None:
+    """A tile contiguous along `rows` in the array, along `inner` in the buffer. Each thread takes square blocks of as many elements a side as fill a word:
+    neighbouring threads load neighbouring words of the array, if its alignment is known, and what a thread stores are words, too."""
+    kind, size, shape = op.array.type.element_type, channel.size, channel.shape
+    side = 4 // size
+    order = (rows, *(d for d in reversed(range(len(shape))) if d != rows))
+    blocks = tuple(-(-extent // side) if d in (inner, rows) else extent for d, extent in enumerate(shape))
+    over = TVLayout.blocked(blocks, ctx.threads, order, 1)
+
+    def scaled(mode: Mode) -> Mode:
+        return Mode(mode.extent, tuple(step * side if d in (inner, rows) else step for d, step in enumerate(mode.stride)))
+
+    def along(dim: int) -> Mode:
+        return Mode(side, tuple(int(d == dim) for d in range(len(shape))))
+
+    thread, more = tuple(map(scaled, over.thread)), tuple(map(scaled, over.value))
+    loaded, stored = TVLayout(thread, (along(rows), along(inner), *more)), TVLayout(thread, (along(inner), along(rows), *more))
+    n = loaded.num_values
+    align, of = ctx.stride_align(op.array), op.tile_dims()
+    whole = all(known % side == 0 for known in (ctx.divisor(op.indices[of[rows]]), extent_divisor(ctx.kernel, op.array, of[rows]), shape[rows]))
+    vector = side if whole and dot_rules.known_align(op, align) % 4 == 0 else 1
+    access = plan_access(ctx, op.array, tuple(op.indices), of, loaded, shape, vector)
+    value = load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, None))
+    order_of = {loaded.value_coords(v): v for v in range(n)}
+    turned = pick_values(ctx, value, kind, n, [order_of[stored.value_coords(v)] for v in range(n)])
+    write_tile(ctx, address, channel.layout, stored, shape, turned, ctx.first_holder(stored), size)
 
 
 @lowers(async_copy.WriteOp)
@@ -504,6 +542,7 @@ def _write(ctx: Context, op: async_copy.WriteOp) -> None:
         channel.shape,
         ctx.get(op.value),
         ctx.first_holder(layout),
+        channel.size,
     )
 
 
@@ -573,7 +612,7 @@ def _read(ctx: Context, op: async_copy.ReadOp) -> None:
     if _feeds_the_next_dot(op):  # the dot reads step by step, which takes fewer registers
         ctx.state[op.res] = buffer
     else:
-        ctx.set(op.res, plan_read(ctx, buffer.address(ctx), buffer.layout, ctx.layout(op.res)).emit(ctx))
+        ctx.set(op.res, plan_read(ctx, buffer.address(ctx), buffer.layout, ctx.layout(op.res), memory_bytes(op.res.type.element_type)).emit(ctx))
 
 
 def _feeds_the_next_dot(op: async_copy.ReadOp) -> bool:

@@ -4,7 +4,8 @@ One walk rebuilds a tile kernel as a ptx kernel. Handlers, one for each op, are 
 they find their operands with `ctx.get`, add instructions with `ctx.inst`, and hand on results with `ctx.set`.
 
 **Registers of a tile.** A thread holds its layout's `num_values` elements in value order: 32-bit elements in b32, 64-bit ones in b64, i1 as
-predicates; 16-bit elements are packed two to a b32, the lower value in the low half (one b16 where there is a single value); i8 in b16, one each.
+predicates; 16-bit elements are packed two to a b32, the lower value in the low half, and 8-bit ones four, the lowest first; where their number is odd (no
+multiple of four), each has a b16 of its own, in whose low half an 8-bit element lies and whose high half says nothing.
 A scalar is one register: index and i64 b64, i32 and f32 b32, f16, bf16, i16 and i8 b16, i1 a predicate.
 
 **The prologue.** What depends only on the thread or on parameters (thread coordinates, pointers, strides) is computed once, at the top of the
@@ -20,6 +21,8 @@ from typing import Any, TypeVar
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
+    Float8E4M3FNType,
+    Float8E5M2Type,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -77,6 +80,8 @@ def element_bits(kind: Attribute) -> int:
     match kind:
         case Float32Type():
             return 32
+        case Float8E4M3FNType() | Float8E5M2Type():
+            return 8
         case Float16Type() | BFloat16Type():
             return 16
         case Float64Type() | IndexType():
@@ -98,9 +103,15 @@ def register_type(kind: Attribute, layout: TVLayout | None) -> RegType:
     if layout is None:
         return reg(scalar_class(kind))
     values = layout.num_values
-    if element_bits(kind) == 16 and values % 2 == 0:
-        return reg("b32", values // 2)
-    return reg(scalar_class(kind), values)
+    per_register = packed(kind, values)
+    return reg("b32", values // per_register) if per_register > 1 else reg(scalar_class(kind), values)
+
+
+def packed(kind: Attribute, n: int) -> int:
+    """How many of n elements one register holds."""
+    bits = element_bits(kind)
+    per_register = 32 // bits if bits in (8, 16) else 1
+    return per_register if n % per_register == 0 else 1
 
 
 class Context:

@@ -1,9 +1,9 @@
-"""Lowering of dots: `async.dot` to wgmma, `tile.dot` to mma.sync.
+"""Lowering of dots: `async.dot` to wgmma, `tile.dot` to mma.sync, or fma where tensor cores do not multiply its types.
 
-**wgmma.** Each warpgroup computes `slabs` blocks of 64 rows by `pieces` of columns over K in steps of 16; the accumulators stay in their registers
+**wgmma.** Each warpgroup computes `slabs` blocks of 64 rows by `pieces` of columns over K in steps of 32 bytes; the accumulators stay in their registers
 from step to step. An operand in shared memory is named by a 64-bit descriptor (PTX ISA 9.0 §9.7.16.5.1): bits 0-13 its address, 16-29 the
 *leading* and 32-45 the *stride* byte offset, all in units of 16 bytes, and 62-63 the swizzle. With rows of S bytes (S = 128, 64 or 32) or, without
-swizzle, of 16, what they mean depends on what is contiguous:
+swizzle, of 16, what they mean depends on what is contiguous (M or N: of 16-bit types only):
 
                      K contiguous (rows of M or N)              M or N contiguous (rows of K)
     swizzled         leading: not used; stride: 8 rows, 8·S     leading: next span of S bytes; stride: next 8 rows of K, 8·S
@@ -18,35 +18,37 @@ so the fence comes after every wait and nothing stands inside the group. A wait 
 question (passes/async_waits.py).
 
 **mma.sync.** All operands are in registers; each fragment of the layouts that dot_rules gives is consecutive registers. One fat op per step of
-K multiplies all tiles of rows and columns (and batch).
+K multiplies all tiles of rows and columns (and batch). 8-bit floats are converted to f16 first, four of a register to two pairs: a step of 32
+of K becomes two of 16, the first over the lower pairs, the second over the upper ones, of both operands alike, so that the same products are
+summed. Operands taken as tf32 are rounded by cvt.rna here, and truncated by wgmma where it reads shared memory (numbers.md N37).
 
-**Padding of K.** Where K is no multiple of 16, what lies past it in registers is replaced by zeros; buffers hold zeros there (see channels.py).
+**fma.** One fat op for each position along K multiplies the thread's block of the accumulator.
+
+**Padding of K.** Where K is no multiple of a step, what lies past it in registers is replaced by zeros; buffers hold zeros there (see channels.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import BFloat16Type, TensorType
+from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
 
 from ...dialects import async_copy, tile
 from ...dialects.layout import SharedLayout, TVLayout
 from ...dialects.ptx import reg
 from ...passes import dot_rules
-from ...passes.dot_rules import K_STEP, OPERAND_BYTES, WGMMA_ROWS, DotChoice
+from ...passes.dot_rules import WGMMA_ROWS, DotChoice
+from ...passes.dot_types import DotKind, dot_kind, operand_elements
 from .channels import buffer_of
 from .context import Context, lowers
+from .eight_bits import to_f16_pairs
 from .shared_access import TileRead, plan_read
 
 DESCRIPTOR_ADDRESS_MASK = 0x3FFFF
 """Addresses of shared memory carry the CTA's rank in its cluster higher up; a descriptor takes 18 bits."""
 CORE_BYTES = 16
 SWIZZLE_MODE = {128: 1, 64: 2, 32: 3, 0: 0}
-
-
-def _type_name(kind: Attribute) -> str:
-    return "bf16" if isinstance(kind, BFloat16Type) else "f16"
 
 
 def _check_layout(ctx: Context, op: tile.DotOp | async_copy.DotOp, what: str, found: TVLayout, wanted: TVLayout) -> None:
@@ -79,40 +81,44 @@ class Operand:
     leading: int
     stride: int
     rows: int
+    size: int
 
     def at(self, mn: int, k: int) -> int:
-        """Offset of the block that starts at row (column) `mn`, a multiple of 8 or of a whole span, and at `k`, a multiple of 16."""
+        """Offset of the block that starts at row (column) `mn`, a multiple of 8 or of a whole span, and at `k`, a whole step."""
         span = self.swizzle or CORE_BYTES
         along, across = (mn, k) if self.mn_contiguous else (k, mn)
-        spans, rest = divmod(along * OPERAND_BYTES, span)
+        spans, rest = divmod(along * self.size, span)
         return spans * self.rows * span + rest + across * span
 
 
-def descriptor_form(layout: SharedLayout, mn_dim: int) -> Operand | None:
-    """How wgmma reads a buffer whose dimension `mn_dim` is M or N and whose other is K; None if it cannot."""
+def descriptor_form(layout: SharedLayout, mn_dim: int, size: int = 2) -> Operand | None:
+    """How wgmma reads a buffer of elements of `size` bytes whose dimension `mn_dim` is M or N and whose other is K; None if it cannot."""
     shape = layout.shape()
     for order in ((0, 1), (1, 0)):
         inner, rows = shape[order[0]], shape[order[1]]
         for swizzle in (128, 64, 32, 0):
             span = swizzle or CORE_BYTES
-            if inner * OPERAND_BYTES % span or SharedLayout.tma(shape, OPERAND_BYTES, swizzle, order) != layout.normalized():
+            if inner * size % span or SharedLayout.tma(shape, size, swizzle, order) != layout.normalized():
                 continue
             mn_contiguous = order[0] == mn_dim
+            if mn_contiguous and size != 2:
+                continue
             next_span, eight_rows = rows * span, 8 * span
             if swizzle:
-                return Operand(mn_contiguous, swizzle, next_span if mn_contiguous else CORE_BYTES, eight_rows, rows)
+                return Operand(mn_contiguous, swizzle, next_span if mn_contiguous else CORE_BYTES, eight_rows, rows, size)
             if mn_contiguous:
-                return Operand(True, 0, eight_rows, next_span, rows)
-            return Operand(False, 0, next_span, eight_rows, rows)
+                return Operand(True, 0, eight_rows, next_span, rows, size)
+            return Operand(False, 0, next_span, eight_rows, rows, size)
     return None
 
 
 def _descriptor(ctx: Context, op: async_copy.DotOp, value: SSAValue, mn_dim: int, start: SSAValue) -> tuple[SSAValue, Operand]:
     """The descriptor of an operand's first block, `start` bytes (the warpgroup's own part) into the buffer; b64."""
     buffer = buffer_of(ctx, value)
-    form = descriptor_form(buffer.layout, mn_dim)
+    form = descriptor_form(buffer.layout, mn_dim, dot_kind(op).size)
     if form is None:
-        raise ctx.error(op, f"wgmma does not read a buffer laid out as {buffer.layout}", "use rows of 128, 64, 32 or 16 bytes as TMA writes them")
+        hint = "use rows of 128, 64, 32 or 16 bytes as TMA writes them, along K unless elements have 16 bits"
+        raise ctx.error(op, f"wgmma does not read a buffer laid out as {buffer.layout}", hint)
     high = (form.stride >> 4) | SWIZZLE_MODE[form.swizzle] << 30
     high -= (high >> 31) << 32
 
@@ -131,23 +137,24 @@ def _descriptor(ctx: Context, op: async_copy.DotOp, value: SSAValue, mn_dim: int
 
 @lowers(async_copy.DotOp)
 def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
-    choice = _choice(ctx, op)
+    choice, kind = _choice(ctx, op), dot_kind(op)
     shape = dot_rules.dot_shape(op)
     down, along = choice.groups
     columns = choice.extents[1] // along
-    steps = choice.extents[2] // K_STEP
-    kind = _type_name(dot_rules.operand_tile(op.lhs.type).element_type)
+    steps = choice.extents[2] // choice.step
 
     def start(form_of: SSAValue, mn_dim: int, weight: int, groups: int, step: int) -> SSAValue:
         """Where the warpgroup's part begins, bytes."""
-        form = descriptor_form(buffer_of(ctx, form_of).layout, mn_dim)
+        form = descriptor_form(buffer_of(ctx, form_of).layout, mn_dim, kind.size)
         if groups == 1 or form is None:
             return ctx.const(0)
         return ctx.once(("part", weight, groups, form.at(step, 0)), lambda: ctx.mul(_group(ctx, weight, groups), form.at(step, 0)))
 
     left = None
     if isinstance(op.lhs.type, TensorType):
-        registers = _zero_past_k(ctx, ctx.get(op.lhs), ctx.layout(op.lhs), 1, shape.k)
+        registers = _zero_past_k(ctx, ctx.get(op.lhs), ctx.layout(op.lhs), 1, shape.k, kind)
+        if kind.lhs == "tf32":
+            registers = ctx.inst("cvt.rna.tf32.f32", [registers], [registers.type])
     else:
         left = _descriptor(ctx, op, op.lhs, 0, start(op.lhs, 0, 1, down, WGMMA_ROWS * choice.slabs))
         registers = None
@@ -155,26 +162,30 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
 
     ctx.inst("wgmma.fence.sync.aligned")
     acc = ctx.get(op.acc)
+    per_register = choice.acc.num_values // acc.type.count
     parts: list[SSAValue] = []
     at = 0
     for slab in range(choice.slabs):
         for piece, n in enumerate(choice.pieces):
-            part = ctx.pick(acc, range(at, at + n // 2))
-            at += n // 2
-            opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind}"
+            count = n // 2 // per_register
+            part = ctx.pick(acc, range(at, at + count))
+            at += count
+            opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k{choice.step}.{kind.acc}.{kind.lhs}.{kind.rhs}"
             for step in range(steps):
                 b, form = right
-                b = _advance(ctx, b, form.at(piece * choice.pieces[0], step * K_STEP))
-                transposed = int(form.mn_contiguous)
+                b = _advance(ctx, b, form.at(piece * choice.pieces[0], step * choice.step))
+                imms = [] if kind.integer else [1, 1]
                 if left is not None:
-                    a, form = left
-                    a = _advance(ctx, a, form.at(slab * WGMMA_ROWS, step * K_STEP))
-                    imms = [1, 1, int(form.mn_contiguous), transposed]
+                    a, left_form = left
+                    a = _advance(ctx, a, left_form.at(slab * WGMMA_ROWS, step * choice.step))
+                    transposes = [int(left_form.mn_contiguous)]
                 else:
                     assert registers is not None
                     first = 4 * (slab * steps + step)
                     a = ctx.pick(registers, range(first, first + 4))
-                    imms = [1, 1, transposed]
+                    transposes = []
+                if kind.size == 2:
+                    imms += [*transposes, int(form.mn_contiguous)]
                 part = ctx.inst(opcode, [part, a, b, ctx.const(1, "pred")], [part.type], imms=imms)
             parts.append(part)
     ctx.inst("wgmma.commit_group.sync.aligned")
@@ -215,90 +226,128 @@ def _token(ctx: Context, op: async_copy.TokenOp) -> None:
     ctx.set(op.res, ctx.const(int(op.event.data != "none"), "pred"))
 
 
-# ---- mma.sync -------------------------------------------------------------------------------------------------------
+# ---- mma.sync and fma ------------------------------------------------------------------------------------------------
 
 
 @lowers(tile.DotOp)
 def _dot(ctx: Context, op: tile.DotOp) -> None:
-    choice = _choice(ctx, op)
+    choice, kind = _choice(ctx, op), dot_kind(op)
     assert choice.lhs is not None and choice.rhs is not None
     shape = dot_rules.dot_shape(op)
-    kind = _type_name(op.lhs.type.element_type)
     depth = len(shape.batch)
-    lhs = _Fragments(ctx, op.lhs, choice.lhs, depth + 1, shape.k)
-    rhs = _Fragments(ctx, op.rhs, choice.rhs, depth, shape.k)
+    lhs = _Fragments(ctx, op.lhs, choice.lhs, depth + 1, shape.k, kind, choice.step)
+    rhs = _Fragments(ctx, op.rhs, choice.rhs, depth, shape.k, kind, choice.step)
+    if choice.unit == "fma":
+        ctx.set(op.res, _fma_dot(ctx, op, choice, kind, lhs, rhs))
+        return
     acc = ctx.get(op.acc)
     # The accumulator's values are in fours, one for each tile of 16x8, wherever the tile is.
     tiles = [choice.acc.value_coords(value) for value in range(0, choice.acc.num_values, 4)]
-    opcode = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
-    for k in range(0, choice.extents[2], K_STEP):
-        a = lhs.step(k, [(*at[:-2], at[-2] + m, k + j) for at in tiles for j in (0, 8) for m in (0, 8)])
-        b = rhs.step(k, [(*at[:-2], k + j, at[-1]) for at in tiles for j in (0, 8)])
+    half = 4 * kind.lanes
+    for k in range(0, choice.extents[2], choice.step):
+        a = lhs.step(k, [(*at[:-2], at[-2] + m, k + j) for at in tiles for j in (0, half) for m in (0, 8)])
+        b = rhs.step(k, [(*at[:-2], k + j, at[-1]) for at in tiles for j in (0, half)])
+        if kind.emulated:
+            left, right, _ = operand_elements(op)
+            opcode = f"mma.sync.aligned.m16n8k16.row.col.{kind.acc}.f16.f16.{kind.acc}"
+            for low, high in zip(_f16_halves(ctx, a, left), _f16_halves(ctx, b, right)):
+                acc = ctx.inst(opcode, [low, high, acc], [acc.type])
+            continue
+        if kind.lhs == "tf32":
+            a, b = (ctx.inst("cvt.rna.tf32.f32", [x], [x.type]) for x in (a, b))
+        opcode = f"mma.sync.aligned.m16n8k{choice.step}.row.col.{kind.acc}.{kind.lhs}.{kind.rhs}.{kind.acc}"
         acc = ctx.inst(opcode, [a, b, acc], [acc.type])
     ctx.set(op.res, acc)
 
 
-class _Fragments:
-    """An operand of mma.sync, step of K by step: from registers, or read from its buffer (which holds zeros past K) as it is needed."""
+def _f16_halves(ctx: Context, registers: SSAValue, element: Attribute) -> list[SSAValue]:
+    """The lower pairs, and the upper ones, of registers of four 8-bit floats, as f16."""
+    pairs = to_f16_pairs(ctx, registers, element)
+    return [ctx.pick(pairs, range(i, pairs.type.count, 2)) for i in (0, 1)]
 
-    def __init__(self, ctx: Context, value: SSAValue, layout: TVLayout, k_dim: int, k: int):
+
+def _fma_dot(
+    ctx: Context, op: tile.DotOp, choice: DotChoice, kind: DotKind, lhs: _Fragments, rhs: _Fragments
+) -> SSAValue:
+    acc = ctx.get(op.acc)
+    k = dot_rules.dot_shape(op).k
+    where = [choice.acc.value_coords(value) for value in range(choice.acc.num_values)]
+    rows = list(dict.fromkeys(at[:-1] for at in where))
+    columns = list(dict.fromkeys((*at[:-2], at[-1]) for at in where))
+    row_of, column_of = ({at: i for i, at in enumerate(found)} for found in (rows, columns))
+    left = [row_of[at[:-1]] for at in where]
+    right = [column_of[(*at[:-2], at[-1])] for at in where]
+    for start in range(0, k, choice.step):
+        positions = range(start, min(start + choice.step, k))
+        a = lhs.step(start, [(*at, p) for p in positions for at in rows])
+        b = rhs.step(start, [(*at[:-1], p, at[-1]) for p in positions for at in columns])
+        for i in range(len(positions)):
+            x = ctx.pick(a, [i * len(rows) + j for j in left])
+            y = ctx.pick(b, [i * len(columns) + j for j in right])
+            acc = ctx.inst(f"fma.rn.{kind.acc}", [x, y, acc], [acc.type])
+    return acc
+
+
+class _Fragments:
+    """An operand of mma.sync or fma, step of K by step: from registers, or read from its buffer (which holds zeros past K, if they are summed)
+    as it is needed."""
+
+    def __init__(self, ctx: Context, value: SSAValue, layout: TVLayout, k_dim: int, k: int, kind: DotKind, k_step: int):
         self.ctx = ctx
-        self.pairs = {layout.value_coords(2 * i): i for i in range(layout.num_values // 2)}  # coordinates -> register
+        lanes = kind.lanes
+        self.places = {layout.value_coords(lanes * i): i for i in range(layout.num_values // lanes)}  # coordinates -> register
         self.read: TileRead | None = None
         if ctx.has(value):
-            self.registers = _zero_past_k(ctx, ctx.get(value), layout, k_dim, k)
+            self.registers = ctx.get(value) if not kind.tensor_core else _zero_past_k(ctx, ctx.get(value), layout, k_dim, k, kind)
             return
         buffer = buffer_of(ctx, value)
-        self.read = plan_read(ctx, buffer.address(ctx), buffer.layout, layout)
+        self.read = plan_read(ctx, buffer.address(ctx), buffer.layout, layout, kind.size)
         self.steps: dict[int, list[int]] = {}
+        self.width = self.read.values // lanes
         for i in range(self.read.count):
             values = range(i * self.read.values, (i + 1) * self.read.values)
-            for step in {layout.value_coords(value)[k_dim] // K_STEP * K_STEP for value in values}:
+            for step in {layout.value_coords(value)[k_dim] // k_step * k_step for value in values}:
                 self.steps.setdefault(step, []).append(i)
-        if self.read.values == 1 or sum(map(len, self.steps.values())) > self.read.count:  # an instruction reads for several steps
+        # Where registers are put together from several reads, or a read is for several steps, all is read at once.
+        if not self.read.whole_registers or sum(map(len, self.steps.values())) > self.read.count:
             self.registers = self.read.emit(ctx)
             self.read = None
 
     def step(self, k: int, coords: list[tuple[int, ...]]) -> SSAValue:
-        """The registers of the pairs of values at `coords`, all of the step of K that starts at `k`."""
+        """The registers whose first elements are at `coords`, all of the step of K that starts at `k`."""
         if self.read is None:
-            return self.ctx.pick(self.registers, [self.pairs[at] for at in coords])
+            return self.ctx.pick(self.registers, [self.places[at] for at in coords])
         which = self.steps[k]
-        width = self.read.values // 2
-        place = {i * width + j: n * width + j for n, i in enumerate(which) for j in range(width)}
-        return self.ctx.pick(self.read.emit(self.ctx, which), [place[self.pairs[at]] for at in coords])
+        place = {i * self.width + j: n * self.width + j for n, i in enumerate(which) for j in range(self.width)}
+        return self.ctx.pick(self.read.emit(self.ctx, which), [place[self.places[at]] for at in coords])
 
 
-def _zero_past_k(ctx: Context, registers: SSAValue, layout: TVLayout, dim: int, k: int) -> SSAValue:
-    """Packed 16-bit operands with zeros wherever the coordinate along `dim` is k or more."""
-    if k % K_STEP == 0:
+def _zero_past_k(ctx: Context, registers: SSAValue, layout: TVLayout, dim: int, k: int, kind: DotKind) -> SSAValue:
+    """Operand registers with zeros wherever the coordinate along `dim` is k or more."""
+    if k % kind.step == 0:
         return registers
+    lanes = kind.lanes
     reach = 1 + sum((mode.extent - 1) * mode.stride[dim] for mode in layout.thread)
     at = ctx.thread_coord(layout, dim)
-    unit = layout.value_coords(1)[dim]
     parts: list[SSAValue] = []
-    masks: dict[int, SSAValue] = {}
-    for i in range(layout.num_values // 2):
+    for i in range(registers.type.count):
         one = ctx.pick(registers, [i])
-        room = k - layout.value_coords(2 * i)[dim]  # the lower value is inside where the thread's coordinate is below
+        room = k - layout.value_coords(lanes * i)[dim]  # the lowest element is inside where the thread's coordinate is below
         if room <= 0:
             one = ctx.const(0)
-        elif room < reach + unit:
-            if room not in masks:
-                masks[room] = _mask(ctx, at, room, unit)
-            one = ctx.and_(one, masks[room])
+        elif room < reach + lanes - 1:
+            one = ctx.and_(one, _mask(ctx, at, room, lanes))
         parts.append(one)
     return ctx.concat(parts)
 
 
-def _mask(ctx: Context, at: SSAValue, room: int, unit: int) -> SSAValue:
-    """Ones over the halves of a pair that are inside: at < room for the lower one, at + unit < room for the upper."""
+def _mask(ctx: Context, at: SSAValue, room: int, lanes: int) -> SSAValue:
+    """Ones over the elements of a register that are inside: element i where at + i < room. Shifts by 32 and more leave nothing (PTX ISA 9.0
+    §9.7.8.7)."""
 
     def make() -> SSAValue:
-        low = ctx.inst("selp.b32", [ctx.const(0xFFFF), ctx.const(0), ctx.compare("lt", "s32", at, room)], [reg("b32")])
-        high = ctx.inst("selp.b32", [ctx.const(-65536), ctx.const(0), ctx.compare("lt", "s32", at, room - unit)], [reg("b32")])
-        return ctx.or_(low, high)
+        inside = ctx.max_(ctx.sub(ctx.const(room), at), 0)
+        past = ctx.inst("shl.b32", [ctx.const(-1), ctx.mul(inside, 32 // lanes)], [reg("b32")])
+        return ctx.xor(past, -1)
 
-    return ctx.once(("mask", at, room, unit), make)
-
-
+    return ctx.once(("mask", at, room, lanes), make)

@@ -10,12 +10,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+import ml_dtypes
+import numpy as np
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import (
     BFloat16Type,
     DenseIntOrFPElementsAttr,
+    Float8E4M3FNType,
+    Float8E5M2Type,
     Float16Type,
     Float32Type,
+    Float64Type,
     FloatAttr,
     IntegerAttr,
     TensorType,
@@ -30,20 +35,22 @@ from .bounds import both_bounds, place_comparison
 from .context import Context, element_bits, lowers
 from .elements import (
     any_lane,
+    apart,
     check_lowered,
     constant,
     convert,
     from_f32,
     from_int,
-    halves,
+    is_double,
     is_float,
-    pack_halves,
     to_f32,
     to_int,
+    together,
 )
 
 LOG2_E = 0x3FB8AA3B  # f32(log2 e)
 LN_2 = 0x3F317218  # f32(ln 2)
+CANONICAL_NAN = 0x7FF8000000000000
 
 FLOAT_BINARY: dict[type[Operation], str] = {
     arith.AddfOp: "add.rn.f32",
@@ -109,20 +116,43 @@ def _facts(ctx: Context, op: Operation, value: SSAValue) -> tuple[Attribute, int
 
 
 def float_op(ctx: Context, opcode: str, operands: list[SSAValue], n: int) -> SSAValue:
-    """One f32 instruction over n values; an opcode may carry a constant second operand, as in "mul.rn.f32 1065353216"."""
+    """One f32 instruction over n values; an opcode may carry a constant second operand, as in "mul.rn.f32 1065353216". Of f64 operands, the
+    instruction on f64."""
     opcode, _, extra = opcode.partition(" ")
     if extra:
         operands = [*operands, ctx.const(int(extra))]
+    if operands[0].type.cls == "b64":
+        return double_op(ctx, opcode.replace(".f32", ".f64"), operands, n)
     return ctx.inst(opcode, operands, [reg("b32", n)])
+
+
+def double_op(ctx: Context, opcode: str, operands: list[SSAValue], n: int) -> SSAValue:
+    """One f64 operation over n values; `max.NaN` and `min.NaN`, which f64 has not, by `max`, `min` and a choice."""
+    many = [reg("b64", n)]
+    if ".NaN" not in opcode:
+        return ctx.inst(opcode, operands, many)
+    result = ctx.inst(opcode.replace(".NaN", ""), operands, many)
+    numbers = ctx.inst("setp.num.f64", operands, [reg("pred", n)])
+    return ctx.inst("selp.b64", [result, ctx.const(CANONICAL_NAN, "b64"), numbers], many)
+
+
+def to_work(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue:
+    """n floats in the type that their arithmetic is done in: f64, or f32 for all others."""
+    return regs if is_double(kind) else to_f32(ctx, regs, kind, n)
+
+
+def from_work(ctx: Context, regs: SSAValue, kind: Attribute, n: int) -> SSAValue:
+    """n results of arithmetic, rounded once to their type."""
+    return regs if is_double(kind) else from_f32(ctx, regs, kind, n)
 
 
 @lowers(*FLOAT_BINARY)
 def _float_binary(ctx: Context, op: Operation) -> None:
     kind, n = _facts(ctx, op, op.results[0])
-    operands = [to_f32(ctx, ctx.get(operand), kind, n) for operand in op.operands]
+    operands = [to_work(ctx, ctx.get(operand), kind, n) for operand in op.operands]
 
     def compute() -> SSAValue:
-        return from_f32(ctx, float_op(ctx, FLOAT_BINARY[type(op)], operands, n), kind, n)
+        return from_work(ctx, float_op(ctx, FLOAT_BINARY[type(op)], operands, n), kind, n)
 
     usual = op.attributes.get(UNLESS_ONE)
     if isinstance(op, arith.MulfOp) and isinstance(usual, IntegerAttr) and isinstance(kind, Float32Type):
@@ -141,17 +171,19 @@ def _unless_one(ctx: Context, factors: SSAValue, otherwise: SSAValue, compute: C
 @lowers(*FLOAT_UNARY)
 def _float_unary(ctx: Context, op: Operation) -> None:
     kind, n = _facts(ctx, op, op.results[0])
-    value = to_f32(ctx, ctx.get(op.operands[0]), kind, n)
+    value = to_work(ctx, ctx.get(op.operands[0]), kind, n)
+    if is_double(kind) and any("approx" in opcode for opcode in FLOAT_UNARY[type(op)]):
+        raise ctx.error(op, f"'{op.name}' is not defined on f64", "cast the operand to f32")
     for opcode in FLOAT_UNARY[type(op)]:
         value = float_op(ctx, opcode, [value], n)
-    ctx.set(op.results[0], from_f32(ctx, value, kind, n))
+    ctx.set(op.results[0], from_work(ctx, value, kind, n))
 
 
 @lowers(math.FmaOp)
 def _fma(ctx: Context, op: math.FmaOp) -> None:
     kind, n = _facts(ctx, op, op.results[0])
-    operands = [to_f32(ctx, ctx.get(operand), kind, n) for operand in op.operands]
-    ctx.set(op.results[0], from_f32(ctx, float_op(ctx, "fma.rn.f32", operands, n), kind, n))
+    operands = [to_work(ctx, ctx.get(operand), kind, n) for operand in op.operands]
+    ctx.set(op.results[0], from_work(ctx, float_op(ctx, "fma.rn.f32", operands, n), kind, n))
 
 
 def _width(kind: Attribute) -> tuple[int, str]:
@@ -280,11 +312,11 @@ def _compare(ctx: Context, op: Operation, predicate: str, lhs: SSAValue, rhs: SS
     kind, n = _facts(ctx, op, lhs)
     left, right = ctx.get(lhs), ctx.get(rhs)
     many = reg("pred", n)
-    if is_float(kind):
-        left, right = to_f32(ctx, left, kind, n), to_f32(ctx, right, kind, n)
+    if is_float(kind) or is_double(kind):
+        left, right = to_work(ctx, left, kind, n), to_work(ctx, right, kind, n)
         special = {"ord": "num", "uno": "nan"}
         name = special.get(predicate) or (predicate[1:] if predicate[0] == "o" else predicate[1:] + "u")
-        ctx.set(result, ctx.inst(f"setp.{name}.f32", [left, right], [many]))
+        ctx.set(result, ctx.inst(f"setp.{name}.f{left.type.cls[1:]}", [left, right], [many]))
         return
     if element_bits(kind) == 1:
         if predicate not in ("eq", "ne"):
@@ -333,12 +365,10 @@ def _select(ctx: Context, op: Operation) -> None:
         inverse = ctx.inst("not.pred", [condition], [many])
         other = ctx.inst("and.pred", [inverse, right], [many])
         ctx.set(result, ctx.inst("or.pred", [chosen, other], [many]))
-    elif bits == 16:
-        left, right = halves(ctx, left, n), halves(ctx, right, n)
-        ctx.set(result, pack_halves(ctx, ctx.inst("selp.b16", [left, right, condition], [reg("b16", n)]), n))
     else:
+        left, right = apart(ctx, left, kind, n), apart(ctx, right, kind, n)
         cls = left.type.cls
-        ctx.set(result, ctx.inst(f"selp.{cls}", [left, right, condition], [reg(cls, n)]))
+        ctx.set(result, together(ctx, ctx.inst(f"selp.{cls}", [left, right, condition], [reg(cls, n)]), kind, n))
 
 
 @lowers(tile.CastOp)
@@ -362,6 +392,13 @@ def float_bits(value: float, kind: Attribute) -> int:
             return struct.unpack("<I", struct.pack("<f", value))[0]
         case Float16Type():
             return struct.unpack("<H", struct.pack("<e", value))[0]
+        case Float64Type():
+            bits = struct.unpack("<Q", struct.pack("<d", value))[0]
+            return bits - (bits >> 63 << 64)
+        case Float8E4M3FNType():
+            return int(np.asarray(value, np.float32).astype(ml_dtypes.float8_e4m3fn).view(np.uint8))
+        case Float8E5M2Type():
+            return int(np.asarray(value, np.float32).astype(ml_dtypes.float8_e5m2).view(np.uint8))
         case BFloat16Type():
             bits = struct.unpack("<I", struct.pack("<f", value))[0]
             if value != value:
@@ -385,7 +422,7 @@ def _constant(ctx: Context, op: arith.ConstantOp) -> None:
             number = value.get_values()[0]
         case _:
             raise ctx.error(op, "a tile constant must have one value everywhere", "build it from tile.iota, or load it from an array")
-    bits = float_bits(number, kind) if is_float(kind) else int(number)
+    bits = float_bits(number, kind) if is_float(kind) or is_double(kind) else int(number)
     if element_bits(kind) == 1:
         bits &= 1
     ctx.set(result, constant(ctx, bits, kind, n))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from xdsl.ir import Attribute, SSAValue
 
 from ...dialects.layout import TVLayout
-from ...dialects.ptx import reg
 from ...passes.access import memory_bytes
 from ...passes.exchanges import EXCHANGED_BITS, plan_exchange
-from ...passes.matrix_access import access_vector
 from .context import Context, element_bits
-from .shared_access import plan_read, plan_shared, write_tile
+from .shared_access import plan_read, write_tile
 
 
 def can_exchange(kind: Attribute) -> bool:
@@ -29,13 +27,4 @@ def exchange_tile(
     ctx.barrier()  # the scratch may still be read for something else
     write_tile(ctx, base, plan.shared, source, shape, regs, ctx.first_holder(source), size)
     ctx.barrier()
-    if size == 2:
-        return plan_read(ctx, base, plan.shared, result).emit(ctx)
-    vector = min(4, access_vector(result, plan.shared, shape))
-    access = plan_shared(ctx, base, plan.shared, size, result, vector, shape)
-    opcode = f"ld.shared.{f'v{vector}.' if vector > 1 else ''}b32"
-    many = reg("b32", result.num_values)
-    if access.inside is None:
-        return ctx.inst(opcode, [access.address], [many], offsets=access.offsets)
-    zero = ctx.splat(ctx.const(0), result.num_values)
-    return ctx.inst(opcode, [access.address], [many], offsets=access.offsets, guard=access.inside, init=[zero])
+    return plan_read(ctx, base, plan.shared, result, size).emit(ctx)

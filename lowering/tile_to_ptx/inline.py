@@ -9,8 +9,8 @@ from ...dialects import tile
 from ...dialects.inline_ptx import InlineError
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type
-from .context import Context, element_bits, lowers
-from .elements import check_lowered, halves, pack_halves
+from .context import Context, lowers
+from .elements import check_lowered, from_one_each, one_each
 
 
 @lowers(tile.InlinePtxOp)
@@ -27,7 +27,7 @@ def _inline(ctx: Context, op: tile.InlinePtxOp) -> None:
         kind = element_type(value.type)
         check_lowered(ctx, kind, op)
         regs = ctx.get(value)
-        registers[f"${len(op.results) + number}"] = halves(ctx, regs, n) if element_bits(kind) == 16 else regs
+        registers[f"${len(op.results) + number}"] = one_each(ctx, regs, kind, n)
     for instruction in instructions:
         row = instruction.row
         if not row.supports(ctx.target.name):
@@ -38,4 +38,4 @@ def _inline(ctx: Context, op: tile.InlinePtxOp) -> None:
             registers[name] = value
     for number, value in enumerate(op.results):
         regs = registers[f"${number}"]
-        ctx.set(value, pack_halves(ctx, regs, n) if element_bits(element_type(value.type)) == 16 and tiles else regs)
+        ctx.set(value, from_one_each(ctx, regs, element_type(value.type), n) if tiles else regs)

@@ -27,8 +27,8 @@ from ...dialects import tile
 from ...dialects.layout import TVLayout
 from ...dialects.ptx import RegType, reg
 from ...passes.access import memory_bytes, vector_access
-from .context import Context, element_bits, lowers
-from .elements import check_lowered, halves, pack_halves
+from .context import Context, element_bits, lowers, packed
+from .elements import check_lowered, from_one_each, halves, one_each, pack_halves, repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +207,10 @@ def _scalar_access(ctx: Context, array: SSAValue, indices: tuple[SSAValue, ...])
 
 
 def _memory_form(bits: int, vector: int) -> tuple[str, str]:
-    """(type suffix with vector, register class) of one access of `vector` elements of `bits` each, 16-bit ones in pairs."""
+    """(type suffix with vector, register class) of one access of `vector` elements of `bits` each, 16-bit ones in pairs and 8-bit ones in fours."""
     size = max(8, bits)
-    if size == 16 and vector > 1:
-        size, vector = 32, vector // 2
+    if bits in (8, 16) and vector >= 32 // bits:
+        size, vector = 32, vector * bits // 32
     cls = "b16" if size <= 16 else f"b{size}"
     prefix = f"v{vector}." if vector > 1 else ""
     return f"{prefix}b{size}", cls
@@ -224,9 +224,8 @@ def load_registers(ctx: Context, kind: Attribute, n: int, access: Access, fill: 
         init = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), fill], [reg("b16", n)])
         loaded = _load(ctx, form, reg(cls, n), access, init)
         return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", n)])
-    if bits == 8:
-        loaded = _load(ctx, form, reg(cls, n), access, fill)
-        return ctx.inst("cvt.s16.s8", [loaded], [reg("b16", n)])
+    if bits == 8 and access.vector < 4:
+        return from_one_each(ctx, _load(ctx, form, reg("b16", n), access, one_each(ctx, fill, kind, n)), kind, n)
     if bits == 16 and access.vector == 1:
         loaded = _load(ctx, form, reg("b16", n), access, halves(ctx, fill, n))
         return pack_halves(ctx, loaded, n)
@@ -249,6 +248,8 @@ def store_registers(ctx: Context, kind: Attribute, n: int, access: Access, value
         value = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), value], [reg("b16", n)])
     elif bits == 16 and access.vector == 1:
         value = halves(ctx, value, n)
+    elif bits == 8 and access.vector < 4:
+        value = one_each(ctx, value, kind, n)
     ctx.inst(f"st.global.{form}", [access.address, value], offsets=access.offsets, guard=access.inside)
 
 
@@ -320,18 +321,19 @@ def _load_op(ctx: Context, op: tile.LoadOp) -> None:
 
 def fill_registers(ctx: Context, kind: Attribute, n: int, fill: SSAValue | None) -> SSAValue:
     """n copies of a scalar (zero if None), as a tile holds them."""
-    wanted = 16 if element_bits(kind) == 16 and n % 2 == 0 else 0
+    per_register = packed(kind, n)
     if fill is None:
-        cls = "b32" if wanted else ctx.registers_of(kind).cls
-        return ctx.splat(ctx.const(0, cls), n // 2 if wanted else n)
+        cls = "b32" if per_register > 1 else ctx.registers_of(kind).cls
+        return ctx.splat(ctx.const(0, cls), n // per_register)
     value = ctx.get(fill)
-    if wanted:
-        known = ctx.known(value)
-        if known is not None:
-            pair = ctx.const((known & 0xFFFF) * 0x10001)
+    if per_register > 1:
+        if (known := ctx.known(value)) is not None:
+            several = ctx.const(repeated(known, kind))
+        elif per_register == 2:
+            several = ctx.inst("mov.b32", [ctx.splat(value, 2)], [reg("b32")])
         else:
-            pair = ctx.inst("mov.b32", [ctx.splat(value, 2)], [reg("b32")])
-        return ctx.splat(pair, n // 2)
+            several = ctx.inst("prmt.b32", [ctx.inst("cvt.u32.u16", [value], [reg("b32")]), ctx.const(0), ctx.const(0)], [reg("b32")])
+        return ctx.splat(several, n // per_register)
     return ctx.splat(value, n)
 
 

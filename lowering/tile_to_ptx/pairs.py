@@ -13,8 +13,8 @@ from xdsl.ir import Attribute, SSAValue
 from ...dialects import tile
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type, shape_of
-from .context import Context, element_bits, lowers
-from .elements import check_lowered, halves, pack_halves
+from .context import Context, lowers
+from .elements import apart, check_lowered, together
 from .shapes import inside_tile
 
 COUNT_BYTES = 4
@@ -22,10 +22,8 @@ COUNT_BYTES = 4
 
 def _pick(ctx: Context, parts: Sequence[tuple[SSAValue, int]], kind: Attribute, indices: Sequence[int]) -> SSAValue:
     """The elements at `indices` of several vectors, one after another; a part is (registers, number of values)."""
-    if element_bits(kind) != 16:
-        return ctx.pick(ctx.concat([regs for regs, _ in parts]), indices)
-    single = ctx.concat([halves(ctx, regs, n) for regs, n in parts])
-    return pack_halves(ctx, ctx.pick(single, indices), len(indices))
+    single = ctx.concat([apart(ctx, regs, kind, n) for regs, n in parts])
+    return together(ctx, ctx.pick(single, indices), kind, len(indices))
 
 
 @lowers(tile.JoinOp)

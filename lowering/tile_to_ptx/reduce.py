@@ -20,16 +20,24 @@ from ...dialects.ptx import reg
 from ...dialects.tile import ReduceKind, element_type, shape_of
 from ...passes.skip_identities import ONLY_BEYOND, bound_of
 from .context import Context, element_bits, lowers
-from .elements import any_lane, check_lowered, from_f32, from_int, is_float, to_f32, to_int
+from .elements import any_lane, check_lowered, from_int, is_double, is_float, to_int
+from .elementwise import double_op, from_work, to_work
 from .shapes import inside_tile
 
 Parts = list[SSAValue]  # one register vector for each component: (value,) or (value, index)
 Combine = Callable[[Parts, Parts], Parts]
 
 MINUS_INF, PLUS_INF, ONE = 0xFF800000, 0x7F800000, 0x3F800000
+MINUS_DOUBLE_INF, DOUBLE_INF = 0xFFF0000000000000 - (1 << 64), 0x7FF0000000000000
+DOUBLE_IDENTITIES = {
+    ReduceKind.SUM: 0, ReduceKind.PROD: 0x3FF0000000000000, ReduceKind.MAX: MINUS_DOUBLE_INF, ReduceKind.ARGMAX: MINUS_DOUBLE_INF,
+    ReduceKind.MIN: DOUBLE_INF, ReduceKind.ARGMIN: DOUBLE_INF,
+}  # fmt: skip
 
 
 def _identity(kind: ReduceKind, floats: bool, bits: int) -> int:
+    if floats and bits == 64:
+        return DOUBLE_IDENTITIES[kind]
     low, high = (MINUS_INF, PLUS_INF) if floats else (-(1 << bits - 1), (1 << bits - 1) - 1)
     match kind:
         case ReduceKind.SUM:
@@ -43,7 +51,7 @@ def _identity(kind: ReduceKind, floats: bool, bits: int) -> int:
 
 
 def _combiner(ctx: Context, kind: ReduceKind, floats: bool, cls: str) -> Combine:
-    suffix = "f32" if floats else f"s{cls[1:]}"
+    suffix = f"{'f' if floats else 's'}{cls[1:]}"
     names = {
         ReduceKind.SUM: "add.rn" if floats else "add",
         ReduceKind.PROD: "mul.rn" if floats else "mul.lo",
@@ -52,6 +60,8 @@ def _combiner(ctx: Context, kind: ReduceKind, floats: bool, cls: str) -> Combine
     }
     if kind in names:
         opcode = f"{names[kind]}.{suffix}"
+        if suffix == "f64":
+            return lambda a, b: [double_op(ctx, opcode, [a[0], b[0]], a[0].type.count)]
         return lambda a, b: [ctx.inst(opcode, [a[0], b[0]], [a[0].type])]
     return _arg_combiner(ctx, kind, floats, suffix)
 
@@ -66,8 +76,8 @@ def _arg_combiner(ctx: Context, kind: ReduceKind, floats: bool, suffix: str) -> 
         wins = ctx.inst(f"setp.{better}.{suffix}", [b[0], a[0]], [preds])
         ties = ctx.inst(f"setp.eq.{suffix}", [b[0], a[0]], [preds])
         if floats:
-            a_nan = ctx.inst("setp.nan.f32", [a[0], a[0]], [preds])
-            b_nan = ctx.inst("setp.nan.f32", [b[0], b[0]], [preds])
+            a_nan = ctx.inst(f"setp.nan.{suffix}", [a[0], a[0]], [preds])
+            b_nan = ctx.inst(f"setp.nan.{suffix}", [b[0], b[0]], [preds])
             a_number = ctx.inst("not.pred", [a_nan], [preds])
             wins = ctx.inst("or.pred", [wins, ctx.inst("and.pred", [b_nan, a_number], [preds])], [preds])
             ties = ctx.inst("or.pred", [ties, ctx.inst("and.pred", [b_nan, a_nan], [preds])], [preds])
@@ -88,10 +98,10 @@ def _reduce(ctx: Context, op: tile.ReduceOp) -> None:
     source = ctx.layout(op.source)
     shape = shape_of(op.source.type)
     n = source.num_values
-    floats = is_float(element)
+    floats = is_float(element) or is_double(element)
     bits = element_bits(element)
     values = ctx.get(op.source)
-    wide = to_f32(ctx, values, element, n) if floats else to_int(ctx, values, element, n)
+    wide = to_work(ctx, values, element, n) if floats else to_int(ctx, values, element, n)
     cls = wide.type.cls
     identity = ctx.const(_identity(kind, floats, bits), cls)
     indexed = kind in (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
@@ -156,7 +166,7 @@ def _hand_on(
     if indexed:
         ctx.set(op.res, value)
     else:
-        ctx.set(op.res, from_f32(ctx, value, kind, n) if floats else from_int(ctx, value, kind, n))
+        ctx.set(op.res, from_work(ctx, value, kind, n) if floats else from_int(ctx, value, kind, n))
 
 
 def _within_thread(ctx: Context, source: TVLayout, axis: int, parts: Parts, combine: Combine) -> Parts:

@@ -19,20 +19,9 @@ from ...dialects.ptx import reg
 from ...dialects.tile import element_type, shape_of
 from ...passes.access import memory_bytes
 from .context import Context, element_bits, lowers
-from .elements import check_lowered, halves, pack_halves
+from .elements import check_lowered, from_one_each, one_each, pick_values
 from .exchanges import can_exchange, exchange_tile
 from .memory import fill_registers
-
-
-def pick_values(ctx: Context, regs: SSAValue, kind: Attribute, n: int, indices: Sequence[int]) -> SSAValue:
-    """The elements of n values at `indices`, as a tile of `len(indices)` values holds them."""
-    if element_bits(kind) != 16:
-        return ctx.pick(regs, indices)
-    if n % 2 == 0 and len(indices) % 2 == 0:
-        pairs = list(zip(indices[::2], indices[1::2]))
-        if all(low % 2 == 0 and high == low + 1 for low, high in pairs):
-            return ctx.pick(regs, [low // 2 for low, _ in pairs])
-    return pack_halves(ctx, ctx.pick(halves(ctx, regs, n), indices), len(indices))
 
 
 @lowers(tile.FullOp)
@@ -176,8 +165,8 @@ def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result
     bits = element_bits(kind)
     if bits == 1:
         regs = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), regs], [reg("b16", n)])
-    elif bits == 16:
-        regs = halves(ctx, regs, n)
+    else:
+        regs = one_each(ctx, regs, kind, n)
     form = f"b{max(8, bits)}"
     address, offsets, inside = _linear(ctx, base, size, layout, shape, strides)
     guard = ctx.both(inside, ctx.first_holder(layout))
@@ -194,7 +183,7 @@ def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result
         loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets, guard=inside, init=[zero])
     if bits == 1:
         return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", n)])
-    return pack_halves(ctx, loaded, n) if bits == 16 else loaded
+    return from_one_each(ctx, loaded, kind, n)
 
 
 def _linear(

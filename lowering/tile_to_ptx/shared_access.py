@@ -22,15 +22,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from math import gcd
 from operator import or_
 
 from xdsl.ir import SSAValue
 
 from ...dialects.layout import Mode, SharedLayout, TVLayout
 from ...dialects.ptx import reg
-from ...passes.matrix_access import access_vector, matrix_form
+from ...passes.matrix_access import access_vector, buffer_access, matrix_form
+from ...passes.traded_stores import Trade
 from .context import Context
+from .eight_bits import bytes_apart, together_bytes
 
 Coords = tuple[int, ...]
 
@@ -233,15 +234,21 @@ def _element_offset(ctx: Context, shared: SharedLayout, size: int, layout: TVLay
 
 @dataclass(frozen=True, slots=True)
 class TileRead:
-    """How a tile of 16-bit elements is read from a buffer: `count` instructions of `values` consecutive values each."""
+    """How a tile of elements of `size` bytes is read from a buffer: `count` instructions of `values` consecutive values each."""
 
     access: SharedAccess
     opcode: str
     count: int
     values: int
+    size: int
+
+    @property
+    def whole_registers(self) -> bool:
+        """Whether an instruction fills whole registers."""
+        return self.values * self.size >= 4
 
     def emit(self, ctx: Context, which: Sequence[int] | None = None) -> SSAValue:
-        """The registers of some of the instructions (all by default), in the order given; zeros where an access is outside."""
+        """The registers of some of the instructions (all by default), in the order given, as a tile holds them; zeros where an access is outside."""
         access = self.access
         chosen = range(self.count) if which is None else which
         n = len(chosen) * self.values
@@ -249,26 +256,32 @@ class TileRead:
         if which is not None and address.type.count > 1:
             address = ctx.pick(address, which)
         offsets = [access.offsets[i] for i in chosen]
-        kind = reg("b16", n) if self.values == 1 else reg("b32", n // 2)
+        kind = reg("b64", n) if self.size == 8 else reg("b32", n * self.size // 4) if self.whole_registers else reg("b16", n)
         if access.inside is None:
             result = ctx.inst(self.opcode, [address], [kind], offsets=offsets)
         else:
             inside = ctx.pick(access.inside, which) if which is not None and access.inside.type.count > 1 else access.inside
             zero = ctx.splat(ctx.const(0, kind.cls), kind.count)
             result = ctx.inst(self.opcode, [address], [kind], offsets=offsets, guard=inside, init=[zero])
-        return ctx.inst("mov.b32", [result], [reg("b32", n // 2)]) if self.values == 1 and n % 2 == 0 else result
+        if self.whole_registers or n * self.size % 4:
+            return result
+        if self.size == 2:
+            return ctx.inst("mov.b32", [result], [reg("b32", n // 2)])
+        return together_bytes(ctx, ctx.inst("cvt.u32.u8", [result], [reg("b32", n)]), n)
 
 
-def plan_read(ctx: Context, base: SSAValue, shared: SharedLayout, layout: TVLayout) -> TileRead:
-    """How a tile is read from the buffer at shared address `base` into registers held in `layout`; zeros past the buffer's extents."""
+def plan_read(ctx: Context, base: SSAValue, shared: SharedLayout, layout: TVLayout, size: int) -> TileRead:
+    """How a tile of elements of `size` bytes is read from the buffer at shared address `base` into registers held in `layout`; zeros past the
+    buffer's extents."""
     n = layout.num_values
-    form = matrix_form(layout, shared)
+    form = matrix_form(layout, shared, size)
     if form is not None:
-        access = plan_shared(ctx, base, shared, 2, form.layout, 1, form.layout.shape())
-        return TileRead(access, form.opcode("ldmatrix"), n // (2 * form.count), 2 * form.count)
-    vector = access_vector(layout, shared, shared.shape())
-    access = plan_shared(ctx, base, shared, 2, layout, vector, shared.shape())
-    return TileRead(access, f"ld.shared.{'b16' if vector == 1 else _form(vector)}", n // vector, vector)
+        access = plan_shared(ctx, base, shared, size, form.layout, 1, form.layout.shape())
+        values = 4 // size * form.count
+        return TileRead(access, form.opcode("ldmatrix"), n // values, values, size)
+    vector = access_vector(layout, shared, shared.shape(), size)
+    access = plan_shared(ctx, base, shared, size, layout, vector, shared.shape())
+    return TileRead(access, f"ld.shared.{_form(vector * size, size)}", n // vector, vector, size)
 
 
 def write_tile(
@@ -281,25 +294,57 @@ def write_tile(
     guard: SSAValue | None = None,
     size: int = 2,
 ) -> None:
-    """A tile of elements of `size` bytes, 2 or 4, from registers into a buffer, without what lies at or past `extents`; where `guard` holds."""
+    """A tile of elements of `size` bytes from registers into a buffer, without what lies at or past `extents`; where `guard` holds."""
     n = layout.num_values
-    form = matrix_form(layout, shared) if size == 2 and ctx.target.compute_capability >= (9, 0) else None
+    form = matrix_form(layout, shared, size) if ctx.target.compute_capability >= (9, 0) else None
     if form is not None and all(reach <= extent for reach, extent in zip(layout.shape(), extents, strict=True)):
-        access = plan_shared(ctx, base, shared, 2, form.layout, 1, form.layout.shape())
+        access = plan_shared(ctx, base, shared, size, form.layout, 1, form.layout.shape())
         ctx.inst(form.opcode("stmatrix"), [access.address, value], offsets=access.offsets, guard=guard)
         return
-    vector = gcd(access_vector(layout, shared, extents), 16 // size)
+    vector = access_vector(layout, shared, extents, size)
     access = plan_shared(ctx, base, shared, size, layout, vector, extents)
-    inside = ctx.both(access.inside, guard)
-    if size == 4:
-        ctx.inst(f"st.shared.{_form(2 * vector)}", [access.address, value], offsets=access.offsets, guard=inside)
-    elif vector == 1:
-        if value.type.cls == "b32":
+    planned = buffer_access(layout, shared, size, False, False)
+    if planned.trade is not None and access.inside is None and planned.count == len(access.offsets):
+        access, value = _traded(ctx, access, value, planned.trade, vector)
+    if vector * size < 4 and value.type.cls == "b32":
+        if size == 2:
             value = ctx.inst("mov.b32", [value], [reg("b16", n)])
-        ctx.inst("st.shared.b16", [access.address, value], offsets=access.offsets, guard=inside)
-    else:
-        ctx.inst(f"st.shared.{_form(vector)}", [access.address, value], offsets=access.offsets, guard=inside)
+        else:
+            value = ctx.inst("cvt.u16.u32", [bytes_apart(ctx, value, n, signed=False)], [reg("b16", n)])
+    ctx.inst(f"st.shared.{_form(vector * size, size)}", [access.address, value], offsets=access.offsets, guard=ctx.both(access.inside, guard))
 
 
-def _form(vector: int) -> str:
-    return "b32" if vector == 2 else f"v{vector // 2}.b32"
+def _traded(ctx: Context, access: SharedAccess, value: SSAValue, trade: Trade, vector: int) -> tuple[SharedAccess, SSAValue]:
+    """The same stores, some lanes taking two of them in the other order: addresses and registers are selected by the lane."""
+    count = len(access.offsets)
+    step, width = trade.values // vector, value.type.count // count
+    pairs = [(a, a + step) for a in range(count) if not a & step]
+    swaps = ctx.once(("trade", trade.lanes), lambda: ctx.compare("ne", "s32", ctx.thread_digit(trade.lanes, 2), 0))
+
+    def registers(which: Sequence[int]) -> SSAValue:
+        return ctx.pick(value, [a * width + i for a in which for i in range(width)])
+
+    def address(which: int) -> SSAValue:
+        return ctx.pick(access.address, [which]) if access.address.type.count > 1 else access.address
+
+    lower, upper = (registers([pair[end] for pair in pairs]) for end in (0, 1))
+    first = ctx.inst(f"selp.{value.type.cls}", [upper, lower, swaps], [lower.type])
+    second = ctx.inst(f"selp.{value.type.cls}", [lower, upper, swaps], [upper.type])
+    known: dict[tuple[SSAValue, SSAValue, int], SSAValue] = {}
+
+    def chosen(own: int, other: int) -> SSAValue:
+        """The address that, with `own`'s offset, is `other`'s in lanes that swap."""
+        mine, theirs, more = address(own), address(other), access.offsets[other] - access.offsets[own]
+        if (mine, theirs, more) not in known:
+            known[mine, theirs, more] = ctx.inst("selp.b32", [ctx.add(theirs, more), mine, swaps], [reg("b32")])
+        return known[mine, theirs, more]
+
+    addresses = [chosen(a, b) for a, b in pairs] + [chosen(b, a) for a, b in pairs]
+    offsets = [access.offsets[pair[end]] for end in (0, 1) for pair in pairs]
+    return SharedAccess(ctx.concat(addresses), offsets, None), ctx.concat([first, second])
+
+
+def _form(nbytes: int, size: int) -> str:
+    """The type of an access of `nbytes` bytes of elements of `size`."""
+    unit = 8 if size == 8 else min(4, nbytes)
+    return f"v{nbytes // unit}.b{8 * unit}" if nbytes > unit else f"b{8 * unit}"

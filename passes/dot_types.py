@@ -1,0 +1,110 @@
+"""The element types of dots, and what each target multiplies them with.
+
+A dot's *kind* is its operand types, the type it sums in, and whether f32 operands may be taken as tf32. What computes it:
+
+| operands              | sums in  | sm_90a: wgmma | mma.sync                         | otherwise |
+|-----------------------|----------|---------------|----------------------------------|-----------|
+| f16, bf16             | f32      | k16           | k16                              |           |
+| f16                   | f16      | k16           | k16                              |           |
+| f32, precision tf32   | f32      | tf32 k8       | tf32 k8, operands rounded by cvt.rna |       |
+| f8E4M3FN, f8E5M2      | f32, f16 | k32           | f16 k16: both types are contained in f16, so products stay exact | |
+| i8, ui8               | i32      | k32           | k32                              |           |
+| f32                   | f32      |               |                                  | fma.rn    |
+| f64                   | f64      |               |                                  | fma.rn    |
+
+`wgmma` takes 32 bytes of K a step, and so does mma.sync; an instruction's register holds 4 bytes of K of one row (PTX ISA 9.0 §9.7.15.5
+and §9.7.16.5), so that fragments of all types are one pattern with `lanes` = 4 / bytes elements a register. Operands with K contiguous are
+read from shared memory as they lie. With M or N contiguous, wgmma reads 16-bit types only, and a register of several 8-bit elements
+of one row cannot be loaded at once: those are transposed on their way into shared memory (`k_contiguous`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute
+
+from ..dialects import async_copy, tile
+from ..dialects.diagnostics import TeselaError
+from ..dialects.tile import element_type
+from ..dialects.tile_types import memory_bytes
+
+REGISTER_BYTES = 4
+STEP_BYTES = 32
+"""Bytes of K that one instruction multiplies, of every element type."""
+
+PTX_NAMES = {"f16": "f16", "bf16": "bf16", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2", "i8": "s8", "ui8": "u8", "i32": "s32", "f32": "f32", "f64": "f64"}
+"""Element types as instructions name them."""
+ACCUMULATORS = {
+    "f16": ("f32", "f16"), "bf16": ("f32",), "f8E4M3FN": ("f32", "f16"), "f8E5M2": ("f32", "f16"), "i8": ("i32",), "ui8": ("i32",),
+    "f32": ("f32",), "f64": ("f64",),
+}  # fmt: skip
+"""What products of each operand type may be summed in, the default first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DotKind:
+    """The types of a dot as instructions name them ("bf16", "e4m3", "s8", "tf32" …); `size`: bytes of an operand's element."""
+
+    lhs: str
+    rhs: str
+    acc: str
+    size: int
+
+    @property
+    def tensor_core(self) -> bool:
+        """Whether wgmma and mma.sync compute it; otherwise fma does."""
+        return self.lhs not in ("f32", "f64")
+
+    @property
+    def lanes(self) -> int:
+        """Elements along K of one operand register."""
+        return max(1, REGISTER_BYTES // self.size)
+
+    @property
+    def step(self) -> int:
+        """Elements of K of one instruction."""
+        return STEP_BYTES // self.size
+
+    @property
+    def emulated(self) -> bool:
+        """Whether mma.sync computes it on operands converted to f16."""
+        return self.lhs in ("e4m3", "e5m2")
+
+    @property
+    def acc_size(self) -> int:
+        """Bytes of an element of the accumulator."""
+        return int(self.acc[1:]) // 8
+
+    @property
+    def integer(self) -> bool:
+        return self.acc == "s32"
+
+    def k_contiguous(self, wgmma: bool) -> bool:
+        """Whether buffers must have K contiguous."""
+        return self.tensor_core and (self.size == 1 or (wgmma and self.size != 2))
+
+
+def operand_elements(op: tile.DotOp | async_copy.DotOp) -> tuple[Attribute, Attribute, Attribute]:
+    """The element types of a dot's left and right operand and of its accumulator."""
+
+    def element(kind: Attribute) -> Attribute:
+        return kind.element if isinstance(kind, async_copy.BufferType) else element_type(kind)
+
+    return element(op.lhs.type), element(op.rhs.type), element_type(async_copy.pending_tile(op.acc.type))
+
+
+def dot_kind(op: tile.DotOp | async_copy.DotOp) -> DotKind:
+    """The kind of a dot op. Raises TeselaError for types that nothing multiplies."""
+    lhs, rhs, acc = operand_elements(op)
+    sums = ACCUMULATORS.get(str(lhs))
+    if sums is None:
+        known = ", ".join(ACCUMULATORS)
+        raise TeselaError.at(op, f"dot takes no operands of {lhs}; it takes {known}", "convert the operands (tile.cast; x.to(f16) in Python)")
+    if str(acc) not in sums:
+        hint = f"accumulate in {sums[0]} and cast the result with tile.cast"
+        raise TeselaError.at(op, f"a dot of {lhs} sums in {' or '.join(sums)}, but the accumulator is {acc}", hint)
+    if op.attributes.get(tile.PRECISION) == StringAttr("tf32"):
+        return DotKind("tf32", "tf32", "f32", 4)
+    return DotKind(PTX_NAMES[str(lhs)], PTX_NAMES[str(rhs)], PTX_NAMES[str(acc)], memory_bytes(lhs))
