@@ -298,7 +298,10 @@ class _Generator:
         elif a := self.pick(scope, lambda t: 1 <= len(t.shape) <= 2 and 2 * prod(t.shape) <= TILE_LIMIT):
             wide = Type(a[1].element, (*a[1].shape, 2))
             value = self.add(body, scope, wide, "tile.join", [a[0], self.of_type(body, scope, a[1])])
-            if self.random.random() < 0.7:  # interleaved
+            draw = self.random.random()
+            if draw < 0.3:  # and apart again
+                self.add(body, scope, a[1], "tile.split", [value], second=self.random.random() < 0.5)
+            elif draw < 0.8:  # interleaved
                 how = ("merge", len(a[1].shape) - 1)
                 self.add(body, scope, Type(wide.element, (*wide.shape[:-2], 2 * wide.shape[-2])), "tile.reshape", [value], how=how)
 
