@@ -175,7 +175,10 @@ def _add_dots(made: LayoutProblem) -> None:
 
 
 def _no_way(dot: Dot, offer: Offer, words: str | None) -> TeselaError:
-    notes = [Diagnostic("note", f"{rejection.text}: {rejection.reason}") for rejection in offer.rejections if set((words or "").split()) & set(rejection.text.split())]
+    wanted, place = set((words or "").split()), nearest_location(dot)
+    notes = [
+        Diagnostic("note", f"{rejection.text}: {rejection.reason}", place) for rejection in offer.rejections if wanted & set(rejection.text.split())
+    ]
     hint = f"the cheapest of {len(offer.candidates)} ways: {', '.join(way.text for way in offer.candidates[:3])}"
     return TeselaError.at(dot, f"no way to compute this dot has all of the words of instruction = \"{words}\"", hint, notes[:3])
 
