@@ -58,7 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="programs whose names contain it")
     parser.add_argument("--kind", action="append", default=[], choices=tuple(KINDS), help="a kind of fault; may be repeated")
-    parser.add_argument("--each", type=int, default=2, help="faults of each kind in each program (default: %(default)s)")
+    parser.add_argument("--each", type=int, default=1, help="faults of each kind in each program (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of places (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results; go on with what is there")

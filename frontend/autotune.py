@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..dialects.diagnostics import TeselaError
-from .kernel import KernelFunction, Program, Space, label_of
+from ..runtime.space import PINS, Space, configurations
+from .kernel import KernelFunction, Program, label_of
 
 if TYPE_CHECKING:
     from ..runtime.autotune import Candidate, Tuning
@@ -149,9 +150,6 @@ def autotune(
     Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages', 'split', 'cluster'. `budget`: seconds for one class of
     shapes, after which what is not tried yet is left out. Raises TeselaError for an unknown name and for an empty space.
     """
-
-    from ..runtime.specialize import PINS
-    from ..runtime.variants import configurations
 
     def decorate(kernel: KernelFunction) -> TunedKernel:
         if not isinstance(kernel, KernelFunction):

@@ -20,7 +20,6 @@ xDSL is loaded when a kernel is traced, not when it is defined.
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import os
 import threading
@@ -32,6 +31,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..dialects.diagnostics import Location, TeselaError
 from ..dialects.dim_expr import DimExprError
+from ..runtime.space import PINS, Space, configurations
 from .source import Capture, SourceFunction
 from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
 
@@ -47,9 +47,6 @@ __all__ = ["InlineFunction", "KernelFunction", "function", "kernel"]
 
 OF_COMPILED = ("last", "notes", "plan", "ptx", "resources", "sass", "variant")
 """Attributes of `Kernel` that a kernel function, which is compiled once for each set of compile-time values, does not have."""
-
-Space = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
-"""The values of each name, all combinations of which are meant; or the configurations themselves."""
 
 REQUIRED: Any = inspect.Parameter.empty
 """The default of a parameter that has none."""
@@ -143,7 +140,7 @@ class KernelFunction:
         names = (*self.constants, *self.type_variables)
         for name in values:
             if name not in names:
-                near = difflib.get_close_matches(name, names, 1)
+                near = _nearest(name, names)
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
                 raise self.error(None, f"{self.name} has no compile-time parameter {name}", hint)
         for name in self.type_variables:
@@ -259,7 +256,7 @@ class KernelFunction:
         names = (*(param.name for param in self.params), *self.type_variables)
         for name in kwargs:
             if name not in names:
-                near = difflib.get_close_matches(name, names, 1)
+                near = _nearest(name, names)
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
                 raise self.error(None, f"{self.name} has no parameter {name}", hint)
 
@@ -324,9 +321,6 @@ class KernelFunction:
 
     def _read_variants(self, space: Space) -> list[dict[str, Any]]:
         """The configurations of a space. Raises TeselaError for an unknown name, and for an empty space."""
-        from ..runtime.specialize import PINS
-        from ..runtime.variants import configurations
-
         configs = configurations(space)
         if not configs or not all(configs):
             raise self.error(None, f"{self.__name__}: there are no variants", "give each name at least one value")
@@ -442,6 +436,13 @@ def _plain(function: Any, decorator: str) -> FunctionType:
 def label_of(config: Mapping[str, Any]) -> str:
     """A configuration in one line: 'BM=128 warps=8'."""
     return " ".join(f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in config.items())
+
+
+def _nearest(name: str, names: Sequence[str]) -> list[str]:
+    """The one of some names that looks most like another, if any does."""
+    from difflib import get_close_matches  # for errors only: a warm start does without
+
+    return get_close_matches(name, names, 1)
 
 
 def _key(value: Any) -> Any:

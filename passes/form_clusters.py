@@ -20,7 +20,8 @@ has stored there before: it could not tell the others when) can be shared if
   causal loops that end at different places are left alone;
 - its buffer can be cut into parts that TMA can write: whole periods of the swizzle.
 
-**When.** Where it is worth it by machine_costs: loads that take a small part of what L2 gives are as well hidden without. Along the axis that saves most.
+**When.** Where loads ask for more than L2 gives all multiprocessors at once (machine_costs), for each clock of the dots: a product in tiles of 128×256 asks for 48 bytes, and
+gets 39. Attention, with tiles of 128 rows, asks for 32 at most, and gains nothing (measured with programs by hand). Along the axis that saves most.
 The kernel's attribute `cluster = N` (as the pass's option, and the pin of `tesela.compile`) states the number of blocks, 1 for none. A note says why
 not, where it was asked for and cannot be.
 """
@@ -42,7 +43,7 @@ from ..dialects.layout_attrs import SharedLayoutAttr
 from ..dialects.target import Target
 from .base import Pass, PassContext
 from .grid_axes import GridAxes
-from .machine_costs import L2_SHARE_BYTES_PER_CLOCK, MULTICAST_FROM
+from .machine_costs import L2_SHARE_BYTES_PER_CLOCK
 from .specialize_warps import decide, stated
 from .stages import bytes_per_clock
 
@@ -74,6 +75,18 @@ class FormClusters(Pass):
                     put.properties["multicast"] = IntegerAttr(found.blocks, i64)
             elif wanted is not None:
                 context.emitter.note(kernel, f"no clusters of {wanted} blocks are formed: {found}")
+
+
+def describe(kernel: tile.KernelOp, target: Target) -> str | None:
+    """Which clusters are formed, or why none, in a line; None for a kernel without roles, of which nobody would expect any. Layouts must be known."""
+    if not decide(kernel, target).puts:
+        return None
+    wanted = _stated_size(kernel)
+    found = "it is stated so" if wanted == 1 else _decide(kernel, target, wanted)
+    if not isinstance(found, Shared):
+        return f"no clusters: {found}"
+    names = dict.fromkeys(f"%{put.array.name_hint}" if put.array.name_hint else "an array" for put in found.puts)
+    return f"clusters of {found.blocks} blocks along axis {found.axis} of the grid load the tiles of {' and '.join(names)} together"
 
 
 def _stated_size(kernel: tile.KernelOp) -> int | None:
@@ -136,8 +149,8 @@ def _decide(kernel: tile.KernelOp, target: Target, wanted: int | None) -> Shared
             best, best_saved = Shared(axis, blocks, tuple(puts)), saved
     if best is None:
         return "; ".join(dict.fromkeys(reasons)) or "its grid has no axes"
-    if wanted is None and bytes_per_clock(split.puts) < MULTICAST_FROM * L2_SHARE_BYTES_PER_CLOCK:
-        return "its loads take a small part of what L2 gives"
+    if wanted is None and bytes_per_clock(split.puts) <= L2_SHARE_BYTES_PER_CLOCK:
+        return "L2 gives what its loads ask for"
     return best
 
 

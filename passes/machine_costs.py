@@ -50,8 +50,6 @@ BLOCK_START_CLOCKS = 1000
 
 ARRIVAL_CLOCKS = 2000
 """A fence, an atomic operation in L2 and two barriers of the block (estimate from L2's latency)."""
+
 L2_SHARE_BYTES_PER_CLOCK = 39
 """What L2 gives each multiprocessor when all load at once: 5120 bytes a clock in all (NVIDIA A100 Tensor Core GPU Architecture, "A100 L2 cache"), by 132."""
-
-MULTICAST_FROM = 0.5
-"""The part of L2_SHARE_BYTES_PER_CLOCK that a kernel asks for from which on its blocks share loads. Chosen, not measured."""

@@ -18,6 +18,11 @@ tokens too: the trips are those of the one loop, in its order. So the pass comes
 wrap round; a place that was narrowed is compared as it should only if it fits. That is asked at run time, once, of the loop's first and last
 trip (the function is affine); where it does not hold all trips are done with the comparison. Places of 64 bits do not overflow.
 
+**Elsewhere.** A selection by such comparisons that stands outside of the loops that were split (in the first trip that pipelining has peeled off, in a loop that was not
+worth splitting) is made only if one of them may be false, which is asked of the block's scalars at run time:
+
+    %y = scf.if %all { yield %s } else { %in = tile.cmp slt %iota, splat(%L);  yield tile.select %in, %s, %low }     with %all = (63 - %L < 0)
+
 **When.** A loop without loops inside, where what can be left out are at least `values` elements of each thread and trip.
 """
 
@@ -29,7 +34,7 @@ from typing import ClassVar
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, TensorType
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from ..dialects import tile
@@ -47,16 +52,22 @@ WORTHWHILE_VALUES = 16
 
 @dataclass
 class SplitLoops(Pass):
-    """Split loops so that most trips need no masks. `values`: how many elements of a thread must be spared in each trip (0: never split)."""
+    """Split loops so that most trips need no masks. `values`: how many elements of a thread must be spared in each trip (0: never split).
+    `guard`: whether selections elsewhere are made only where a comparison may be false."""
 
     name: ClassVar[str] = "split-loops"
     values: int = WORTHWHILE_VALUES
+    guard: bool = True
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+            parts: set[Operation] = set()
             for loop in [op for op in kernel.walk() if isinstance(op, scf.ForOp)]:
                 if self.values > 0 and (split := find_split(loop)) is not None and split.spared >= self.values:
-                    _split(loop, split)
+                    parts |= _split(loop, split)
+            for op in [op for op in kernel.walk() if isinstance(op, tile.SelectOp)] if self.guard and self.values > 0 else ():
+                if not _is_within(op, parts) and 2 * _values(op.res.type) >= self.values and (bounds := _bounds_of(op)) is not None:
+                    _guard(op, bounds)
 
 
 # ---- affine functions -----------------------------------------------------------------------------------------------
@@ -133,13 +144,16 @@ def _affine(value: SSAValue) -> Affine | None:
 
 @dataclass(frozen=True)
 class Bound:
-    """A comparison that is true for all elements where Σ terms + `most` < 0; `factor`: of the loop's counter in it, not zero."""
+    """A comparison that is true for all elements where Σ terms + `most` < 0; `factor`: of the counter in it of the loop in question, not zero."""
 
     op: tile.CmpOp
     terms: dict[SSAValue, int]
     most: int
     factor: int
     narrow: tuple[Affine, ...]
+
+    def scalars(self) -> set[SSAValue]:
+        return {*self.terms, *(value for form in self.narrow for value in form.terms)}
 
 
 @dataclass(frozen=True)
@@ -165,20 +179,27 @@ def find_split(loop: scf.ForOp) -> Split | None:
 
 
 def _bound(op: tile.CmpOp, loop: scf.ForOp) -> Bound | None:
+    """A comparison that is true up to some trip of a loop, or from one on."""
+    counter = loop.body.block.args[0]
+    bound = _comparison(op) if isinstance(op.res.type, TensorType) and _only_selects(op.res) else None
+    if bound is None or counter not in bound.terms:
+        return None
+    if any(value is not counter and is_inside(value, loop.body.block) for value in bound.scalars()):
+        return None
+    return Bound(op, bound.terms, bound.most, bound.terms[counter], bound.narrow)
+
+
+def _comparison(op: tile.CmpOp) -> Bound | None:
+    """What a comparison of affine functions is true for; the factor is left open."""
     predicate = op.predicate.data.value
-    if predicate not in ("slt", "sle", "sgt", "sge") or not isinstance(op.res.type, TensorType) or not _only_selects(op.res):
+    if predicate not in ("slt", "sle", "sgt", "sge"):
         return None
     left, right = affine(op.lhs), affine(op.rhs)
     if left is None or right is None:
         return None
     less, more = (left, right) if predicate[1] == "l" else (right, left)
     difference = less.plus(more, -1)
-    counter = loop.body.block.args[0]
-    factor = difference.terms.get(counter, 0)
-    known = {counter, *(value for form in (difference, *difference.narrow) for value in form.terms)}
-    if factor == 0 or any(value is not counter and is_inside(value, loop.body.block) for value in known):
-        return None
-    return Bound(op, difference.terms, difference.high - (predicate[2] == "e"), factor, difference.narrow)
+    return Bound(op, difference.terms, difference.high - (predicate[2] == "e"), 0, difference.narrow)
 
 
 def _only_selects(condition: SSAValue) -> bool:
@@ -206,7 +227,9 @@ def _spared(comparisons: Sequence[Operation]) -> Iterator[Operation]:
 
 
 def _values(kind: Attribute) -> int:
-    assert isinstance(kind, TensorType)
+    """Elements that a thread holds of a tile; 0 of a scalar, and where the layout is not known."""
+    if not isinstance(kind, TensorType):
+        return 0
     return kind.encoding.data.num_values if isinstance(kind.encoding, TVLayoutAttr) else 0
 
 
@@ -214,19 +237,23 @@ def _values(kind: Attribute) -> int:
 
 
 class _Builder:
-    """Scalar ops at the location of the loop, before it."""
+    """Scalar ops at the location of `at`, to stand before it."""
 
-    def __init__(self, loop: scf.ForOp) -> None:
-        self.loop = loop
+    def __init__(self, at: Operation) -> None:
+        self.at = at
         self.ops: list[Operation] = []
 
     def add(self, op: Operation) -> SSAValue:
-        op.location = self.loop.location
+        op.location = self.at.location
         self.ops.append(op)
         return op.results[0]
 
     def number(self, value: int) -> SSAValue:
         return self.add(arith.ConstantOp(IntegerAttr(value, IndexType())))
+
+    def both(self, left: SSAValue | None, right: Operation) -> SSAValue:
+        test = self.add(right)
+        return test if left is None else self.add(arith.AndIOp(left, test))
 
     def divided(self, division: type[arith.FloorDivSIOp | arith.CeilDivSIOp], value: SSAValue, by: int) -> SSAValue:
         return value if by == 1 else self.add(division(value, self.number(by)))
@@ -244,8 +271,8 @@ class _Builder:
         return total
 
 
-def _split(loop: scf.ForOp, split: Split) -> None:
-    """Replaces the loop by two or three."""
+def _split(loop: scf.ForOp, split: Split) -> set[Operation]:
+    """Replaces the loop by two or three; gives those."""
     build = _Builder(loop)
     counter = loop.body.block.args[0]
     zero = build.number(0)
@@ -264,7 +291,8 @@ def _split(loop: scf.ForOp, split: Split) -> None:
         last = build.add(arith.MinSIOp(last, left))
     first = build.add(arith.MinSIOp(first, trips))
     last = build.add(arith.MaxSIOp(last, first))
-    if (fits := _fits(build, loop, [form for bound in (*split.since, *split.until) for form in bound.narrow])) is not None:
+    ends = {counter: (loop.lb, loop.ub)}
+    if (fits := _fits(build, ends, [form for bound in (*split.since, *split.until) for form in bound.narrow])) is not None:
         if split.until:
             last = build.add(arith.SelectOp(fits, last, first))
         else:
@@ -274,20 +302,24 @@ def _split(loop: scf.ForOp, split: Split) -> None:
     assert block is not None
     block.insert_ops_before(build.ops, loop)
     lower, upper, carried = loop.lb, loop.ub, list(loop.iter_args)
+    parts: set[Operation] = {loop}
     if split.since:
         before = _copy(loop, lower, starts[0], carried)
         block.insert_op_before(before, loop)
+        parts.add(before)
         lower, carried = starts[0], list(before.results)
     if split.until:
         after = _copy(loop, starts[1], upper, loop.results)
         block.insert_op_after(after, loop)
+        parts.add(after)
         for result, replacement in zip(loop.results, after.results):
             replacement.name_hint = result.name_hint
             result.replace_uses_with_if(replacement, lambda use: use.operation is not after)
         upper = starts[1]
     loop.operands = [lower, upper, loop.step, *carried]
     _leave_out([bound.op for bound in (*split.since, *split.until)])
-    _erase_dead(loop)
+    _erase_dead(loop.body.block)
+    return parts
 
 
 def _copy(loop: scf.ForOp, lower: SSAValue, upper: SSAValue, carried: Sequence[SSAValue]) -> scf.ForOp:
@@ -297,23 +329,21 @@ def _copy(loop: scf.ForOp, lower: SSAValue, upper: SSAValue, carried: Sequence[S
     return copy
 
 
-def _fits(build: _Builder, loop: scf.ForOp, forms: Sequence[Affine]) -> SSAValue | None:
-    """Whether functions fit 32 bits in all trips; None if there are none."""
+def _fits(build: _Builder, ends: dict[SSAValue, tuple[SSAValue, SSAValue]], forms: Sequence[Affine]) -> SSAValue | None:
+    """Whether functions fit 32 bits, at both ends of the scalar in `ends`; None if there are none."""
     merged: dict[tuple[tuple[SSAValue, int], ...], tuple[int, int]] = {}
     for form in forms:
         key = tuple(form.terms.items())
         low, high = merged.get(key, (form.low, form.high))
         merged[key] = min(low, form.low), max(high, form.high)
     result: SSAValue | None = None
-    counter = loop.body.block.args[0]
     for key, (low, high) in merged.items():
         terms = dict(key)
-        for end in (loop.lb, loop.ub) if counter in terms else (loop.lb,):
-            value = build.sum(terms, 0, {counter: end})
-            above = build.add(arith.CmpiOp(value, build.number(-(1 << 31) - low), "sge"))
-            below = build.add(arith.CmpiOp(value, build.number((1 << 31) - 1 - high), "sle"))
-            for test in (above, below):
-                result = test if result is None else build.add(arith.AndIOp(result, test))
+        counter = next((value for value in ends if value in terms), None)
+        for places in ({},) if counter is None else ({counter: end} for end in ends[counter]):
+            value = build.sum(terms, 0, places)
+            result = build.both(result, arith.CmpiOp(value, build.number(-(1 << 31) - low), "sge"))
+            result = build.both(result, arith.CmpiOp(value, build.number((1 << 31) - 1 - high), "sle"))
     return result
 
 
@@ -333,8 +363,72 @@ def _leave_out(comparisons: Sequence[tile.CmpOp]) -> None:
                 user.res.replace_all_uses_with(user.operands[1])
 
 
-def _erase_dead(loop: scf.ForOp) -> None:
-    for op in reversed(list(loop.body.block.ops)):
+def _erase_dead(block: Block) -> None:
+    for op in reversed(list(block.ops)):
         if is_trivially_dead(op) and not any(value.uses for value in op.results):
             op.detach()
             op.erase()
+
+
+# ---- selections elsewhere -------------------------------------------------------------------------------------------
+
+
+def _is_within(op: Operation, parts: set[Operation]) -> bool:
+    parent = op.parent_op()
+    while parent is not None and parent not in parts:
+        parent = parent.parent_op()
+    return parent is not None
+
+
+def _bounds_of(op: tile.SelectOp) -> list[Bound] | None:
+    """The comparisons of places that a selection is by, all together; None if it is by anything else."""
+    bounds: list[Bound] = []
+    work = [op.operands[0]]
+    while work:
+        value = work.pop()
+        made = value.owner
+        if isinstance(made, arith.AndIOp):
+            work += made.operands
+            continue
+        bound = _comparison(made) if isinstance(made, tile.CmpOp) else None
+        if bound is None or not bound.terms:
+            return None
+        bounds.append(bound)
+    return bounds
+
+
+def _guard(op: tile.SelectOp, bounds: Sequence[Bound]) -> None:
+    """Makes a selection only where a comparison may be false."""
+    build = _Builder(op)
+    true = _fits(build, {}, [form for bound in bounds for form in bound.narrow])
+    for bound in bounds:
+        true = build.both(true, arith.CmpiOp(build.sum(bound.terms, bound.most, {}), build.number(0), "slt"))
+    assert true is not None
+    values: dict[SSAValue, SSAValue] = {}
+    inside = [clone_op(made, values) for made in _mask(op.operands[0])]
+    inside.append(clone_op(op, values))
+    then, other = Block([scf.YieldOp(op.operands[1])]), Block([*inside, scf.YieldOp(inside[-1].results[0])])
+    branch = scf.IfOp(true, [op.res.type], Region(then), Region(other))
+    for made in (branch, then.last_op, other.last_op):
+        made.location = op.location
+    block = op.parent
+    assert block is not None
+    block.insert_ops_before([*build.ops, branch], op)
+    branch.results[0].name_hint = op.res.name_hint
+    op.res.replace_all_uses_with(branch.results[0])
+    _erase_dead(block)
+
+
+def _mask(condition: SSAValue) -> list[Operation]:
+    """The operations on tiles that compute a condition from scalars, in order. (All of them are without effects: `affine` knows them.)"""
+    found: dict[Operation, None] = {}
+
+    def visit(value: SSAValue) -> None:
+        made = value.owner
+        if isinstance(made, Operation) and isinstance(value.type, TensorType) and made not in found:
+            for operand in made.operands:
+                visit(operand)
+            found[made] = None
+
+    visit(condition)
+    return list(found)

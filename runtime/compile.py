@@ -28,7 +28,8 @@ from .contract import Contract
 from .entries import contract_from_json, contract_to_json, read_variant, variant_entry
 from .kernel import Kernel
 from .launch import DUMP_VARIABLE, Variant, write_dump
-from .specialize import PINS, Facts, contract_of, kernels_of, specialize
+from .space import PINS
+from .specialize import Facts, contract_of, kernels_of, specialize
 from .variants import Programs
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from ..dialects.diagnostics import TeselaError
@@ -348,18 +349,41 @@ StreamKey = tuple[int, int, int]
 """(context, number of the stream, number of the capture that it is in, or 0)."""
 
 
+class _Queries(threading.local):
+    """What a thread asks the driver before each launch that needs memory, by way of ctypes, as `launch_entry`: three calls of the binding take as long as a
+    launch. Nothing of it waits, so the interpreter's lock is kept."""
+
+    def __init__(self) -> None:
+        api()
+        library = ctypes.WinDLL("nvcuda.dll") if sys.platform == "win32" else ctypes.PyDLL("libcuda.so.1")
+        context, number, state, capture = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_int(), ctypes.c_uint64()
+        self.values = context, number, state, capture
+        at = [ctypes.byref(value) for value in self.values]
+        self.current = partial(library.cuCtxGetCurrent, at[0])
+        self.number = library.cuStreamGetId
+        self.capture = library.cuStreamGetCaptureInfo_v2
+        self.at_number, self.at_capture = at[1], (at[2], at[3], None, None, None)
+
+
+_queries: _Queries | None = None
+CAPTURING = 1
+"""CU_STREAM_CAPTURE_STATUS_ACTIVE."""
+
+
 def stream_key(stream: int) -> StreamKey | None:
     """What tells launches apart that may run at the same time: those with different keys may. None where a launch on the stream would fail for want
-    of its context (CONTEXT_ERRORS)."""
-    driver = api()
-    context = check(driver.cuCtxGetCurrent(), "asking for the current context")
-    found = driver.cuStreamGetId(stream)
-    if not int(context) or int(found[0]) in CONTEXT_ERRORS:
+    of its context (CONTEXT_ERRORS). Raises TeselaError for a stream that cannot be asked, as one that a capture forbids to use."""
+    global _queries
+    if _queries is None:
+        _queries = _Queries()
+    ask, handle = _queries, ctypes.c_void_p(stream)
+    context, number, state, capture = ask.values
+    status = ask.current() or (0 if context.value else CONTEXT_ERRORS[0]) or ask.number(handle, ask.at_number) or ask.capture(handle, *ask.at_capture)
+    if status in CONTEXT_ERRORS:
         return None
-    number = check(found, "asking for a stream's number")
-    state, capture = check(driver.cuStreamGetCaptureInfo(stream), "asking whether a stream is captured")[:2]
-    capturing = state == driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
-    return int(context), int(number), int(capture) if capturing else 0
+    if status:
+        raise _failure(api().CUresult(status), "asking for a stream's number and capture")
+    return context.value or 0, number.value, capture.value if state.value == CAPTURING else 0
 
 
 def allocate_while_capturing(nbytes: int, cleared: bool) -> int:
@@ -371,7 +395,7 @@ def allocate_while_capturing(nbytes: int, cleared: bool) -> int:
     try:
         address = allocate(nbytes)
         if cleared:
-            own = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), doing)
+            own = check(driver.cuStreamCreate(int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)), doing)
             check(driver.cuMemsetD8Async(address, 0, nbytes, own), doing)
             check(driver.cuStreamSynchronize(own), doing)
             check(driver.cuStreamDestroy(own), doing)

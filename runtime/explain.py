@@ -49,7 +49,7 @@ def explain(module: ModuleOp, variant: Variant, planned: ModuleOp) -> str:
     plan = variant.plan
     lines = [f"{plan.name} for {plan.target}: {plan.threads // 32} warps, {plan.shared_bytes} bytes of shared memory"]
     lines += [f"assumes: {variant.facts}", *[f"note: {note}" for note in plan.notes]]
-    lines += ["", *_choices(planned, plan.target), *_shared_memory(module, plan.target), *_loops(module)]
+    lines += ["", *_choices(planned, plan.target), *_clusters(planned, plan.target), *_shared_memory(module, plan.target), *_loops(module)]
     code = instructions(variant.program())
     shown: set[Location] = set()
     for op in module.walk():
@@ -76,6 +76,16 @@ def _loops(module: ModuleOp) -> list[str]:
 
     text = [describe(timing).rstrip("\n") for timing in time_loops(module)]
     return ["", "Loops", *text] if text else []
+
+
+def _clusters(planned: ModuleOp, target: str) -> list[str]:
+    """Which blocks load together, or why none do, of a program that has its layouts."""
+    from ..dialects import tile
+    from ..dialects.target import get_target
+    from ..passes.form_clusters import describe
+
+    kernels = [op for op in planned.walk() if isinstance(op, tile.KernelOp)]
+    return [line for op in kernels if (line := describe(op, get_target(target))) is not None]
 
 
 def _choices(planned: ModuleOp, target: str) -> list[str]:

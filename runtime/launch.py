@@ -407,19 +407,6 @@ class Call:
         """Launch on the current context's GPU. Raises TeselaError where that fails."""
         self.bound(function, values)(stream)
 
-    def _with_messages(self, function: Any, values: Sequence[float], stream: int) -> None:
-        with self._messages_lock:
-            buffer = DeviceBuffer()
-            try:
-                struct.pack_into("<Q", self._bytes, self._messages_at, buffer.address)
-                status = self.status(function, values, stream)
-                if status != 0:
-                    raise driver.launch_failure(status)
-                data = buffer.read(stream)
-            finally:
-                buffer.close()
-        deliver(self.variant.plan, data)
-
     def simulator_params(self, values: Sequence[float], messages: int = 0) -> list[int | TensorMap]:
         """The parameters in PTX order, as `tesela.simulator.launch` wants them. `messages`: the address of the buffer of messages."""
         plan = self.variant.plan

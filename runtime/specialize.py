@@ -198,11 +198,6 @@ def _access(array: SSAValue) -> str:
     return "rw" if reads and writes else "w" if writes else "r"
 
 
-PINS = ("warps", "stages", "split", "cluster")
-"""Choices of the compiler that a caller can make instead: warps of a block, buffers of each channel that loops fill ahead, blocks that share a
-point of the grid (1: none), blocks of a cluster (1: none)."""
-
-
 def specialize(module: ModuleOp, name: str, facts: Facts, pins: Mapping[str, int] | None = None) -> ModuleOp:
     """A new module that holds a clone of kernel `name` alone, with the facts stated on it beside what the program states, and
     with `pins`, which override it."""

@@ -19,11 +19,10 @@ nothing open is taken as it is.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
@@ -226,10 +225,3 @@ class Programs:
             else:
                 lines.append(f"{mark} {row.label:{width}} {e.points:>8} {e.rounds:>7} {e.microseconds:>9.2f}  {e.bound}")
         return "\n".join(lines) + "\n"
-
-
-def configurations(space: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The configurations of a space: all combinations of the values of each name, or those that are listed."""
-    if isinstance(space, Mapping):
-        return [dict(zip(space, combination)) for combination in itertools.product(*space.values())]
-    return [dict(config) for config in space]

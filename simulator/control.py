@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .control_flow import family
 from .decode import Action, Control, Form, Outcome, meaning
 from .faults import Fault
-from .selection import Selection
+from .selection import WARP, Selection
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -62,9 +62,19 @@ def hint(form: Form) -> Action:
     return lambda m, sel: None
 
 
-@meaning("griddepcontrol", "setmaxnreg", dests=(), unit=0, fuse=False)
+@meaning("griddepcontrol", dests=(), unit=0, fuse=False)
 def hint_once(form: Form) -> Action:
-    """One grid runs at a time, so a dependent grid always finds the one before complete; register counts are not limited."""
+    """One grid runs at a time, so a dependent grid always finds the one before complete."""
+    return lambda m, sel: None
+
+
+@meaning("setmaxnreg", dests=(), unit=WARP, fuse=False)
+def set_registers(form: Form) -> Action:
+    """Register counts are not limited here; an observer may add them up. A whole warp must execute it, and the count be a multiple of 8 from 24 to 256
+    (§9.7.19.5)."""
+    count = form.immediate(0)
+    if count % 8 or not 24 <= count <= 256:
+        raise form.bad(f"'{form.opcode}' cannot give a thread {count} registers: a multiple of 8 from 24 to 256 is required")
     return lambda m, sel: None
 
 

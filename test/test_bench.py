@@ -182,3 +182,17 @@ def test_scripts_state_their_usage():
 def teardown_module():
     for name in ("rounds", "tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "gemm_schedules", "launch_overhead", "first_call", "warm_start"):
         sys.modules.pop(name, None)
+
+
+def test_the_choice_is_compared_with_the_best():
+    variants, rounds = load("variants"), load("rounds")
+    from tesela.dialects.work import Estimate
+    from tesela.runtime.variants import Choice, Row
+
+    labels = {name: Row(Choice(number), name, Estimate(1980.0, 1.0, 1, 1, "compute")) for number, name in enumerate(("A", "B"))}
+    measured = {name: rounds.Measured((ms,)) for name, ms in (("A", 2e-3), ("B", 1e-3), ("chosen", 1.05e-3))}
+    text, good = variants.show(rounds.Row("4×4", measured, flops=1e6), labels, "B")
+    assert good and "chosen B, best B: 1.050×" in text and "expected     1.00, bound by compute" in text
+    text, good = variants.show(rounds.Row("4×4", measured | {"chosen": measured["A"]}, flops=1e6), labels, "A")
+    assert not good and "chosen A, best B: 2.000×" in text
+    assert not variants.show(rounds.Row("4×4", measured, flops=1e6, failed={"C": "wrong"}), labels, "B")[1]

@@ -6,6 +6,7 @@ import importlib
 import logging
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -264,6 +265,21 @@ for kernel in (tesela.compile("copy.mlir"), tesela.compile({COPY.replace("copy",
     assert cold["result"] == warm["result"] == [1, 3, 5, 7, 0, 1, 2, 3, 0, 1, 2, 3]
     assert (cold["compiled"], cold["assembled"], cold["xdsl"]) == (3, 2, True)
     assert (warm["compiled"], warm["assembled"], warm["xdsl"], warm["ortools"]) == (0, 0, False, False)
+
+
+def test_defining_kernels_loads_neither_xdsl_nor_numpy():
+    """Also kernels with variants, and tuned ones: examples/gemm.py has some."""
+    body = """
+import sys, tesela
+sys.path.insert(0, "examples")
+from gemm import gemm
+tesela.autotune({"BM": [64], "warps": [4]})(gemm)
+assert gemm.variants
+print(*sorted({"numpy", "xdsl", "torch", "ml_dtypes"} & set(sys.modules)))
+"""
+    settings = os.environ | {"PYTHONPATH": os.pathsep.join([str(cache_programs.ROOT / "tools" / "typecheck"), *filter(None, sys.path)])}
+    done = subprocess.run([sys.executable, "-c", body], cwd=cache_programs.ROOT, env=settings, text=True, capture_output=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_what_a_kernel_is_made_of(tmp_path, folder, compiled, monkeypatch):

@@ -161,6 +161,17 @@ def test_why_not(text, reason):
     assert len(notes) == 1 and notes[0].startswith("no clusters of 2 blocks are formed: ") and reason in notes[0]
 
 
+def test_where_l2_keeps_up_blocks_stay_alone():
+    """A dot of 128×256×64 loads 48 bytes a clock, two that share B's tile 32 each; L2 gives 39."""
+    one = gemm(128, 256).replace("[M, K]", "[M, K] {align = 16}").replace("[N, K]", "[N, K] {align = 16}").replace("[M, N]", "[M, N] {noalias}")
+    line = next(line for line in one.splitlines() if "tile.dot" in line)
+    load = next(line for line in one.splitlines() if "tile.load %A" in line)
+    more = [load.replace("%a =", "%a2 =").replace("[%m, ", "[%n, "), line, line.replace("%d =", "%e =").replace("%a, %t, %c", "%a2, %t, %d")]
+    two = one.replace(line, "\n".join(more)).replace("scf.yield %d", "scf.yield %e")
+    assert "cluster_shape" in clusters(one)[0] and "cluster_shape" not in clusters(two)[0]
+    assert "cluster_shape" in clusters(two, cluster=2)[0]
+
+
 def test_what_is_stated():
     assert "multicast 2" in clusters(ALIGNED.replace(") {", ") attributes {cluster = 2 : i64} {", 1))[0]
     assert "multicast" not in clusters(ALIGNED.replace(") {", ") attributes {cluster = 1 : i64} {", 1))[0]
@@ -170,6 +181,26 @@ def test_what_is_stated():
             clusters(ALIGNED.replace(") {", f") attributes {{cluster = {value}}} {{", 1))
     made = compile(gemm(128, 128), "sm_90a", pins={"cluster": 1})
     assert made.variant(facts=usual_facts(made.contract)).plan.cluster == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("pins", "line"),
+    [
+        (None, "clusters of 2 blocks along axis 0 of the grid load the tiles of %B together"),
+        ({"cluster": 1}, "no clusters: it is stated so"),
+        ({"cluster": 8}, "clusters of 8 blocks along axis 0 of the grid load the tiles of %B together"),
+    ],
+    ids=str,
+)
+def test_explained(pins, line):
+    made = compile(gemm(128, 256), "sm_90a", pins=pins)
+    assert line in made.explain(facts=usual_facts(made.contract)).splitlines()
+
+
+def test_explained_why_not():
+    made = compile(bound("arith.addi %m, %n"), "sm_90a")
+    lines = [line for line in made.explain(facts=usual_facts(made.contract)).splitlines() if line.startswith("no clusters: ")]
+    assert len(lines) == 1 and "how often the tile of %B is loaded depends on the point along axis 0" in lines[0]
 
 
 def test_parts():

@@ -232,6 +232,20 @@ def test_attention_with_growing_scores():
         close(out, expected, f16, 4)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("d", "rows", "columns"), [(61, 192, 64), (64, 192, 128), (64, 128, 64)])
+def test_attention_by_warpgroups_is_judged(d, rows, columns, causal):
+    """Two and three warpgroups, with a producer (rows of 64) and without (of 61, which TMA does not load): trips of every kind, and no report."""
+    from tesela.simulator.launcher import settings
+
+    for s, length in ((rows, 0), (rows + 8, columns), (70, 2 * columns), (2 * rows, 3 * columns + 5)):
+        q, k, v = (random(1, n, d, T=bf16, seed=n) for n in (s, length, length))
+        out = np.full_like(q, np.nan)
+        with settings(races=True):
+            attention.attention(q, k, v, out, scale=0.2, HEAD=64, CAUSAL=causal, BM=rows, BN=columns, device="sim", target="sm_90a")
+        close(out, attention_by_numpy(q, k, v, 0.2, causal), bf16, 4)
+
+
 # --- Compiled, on a device ---
 
 

@@ -525,3 +525,9 @@ def test_hints_do_nothing() -> None:
     out = np.zeros(1, np.uint32)
     run(text, out, MapOf(np.zeros((4, 8), np.uint16), (8, 1)), block=(128,))
     assert out[0] == 4
+
+
+@pytest.mark.parametrize("count", [0, 20, 36, 264])
+def test_register_counts_are_checked(count: int) -> None:
+    with pytest.raises(TeselaError, match="a multiple of 8 from 24 to 256"):
+        run(kernel(f"setmaxnreg.dec.sync.aligned.u32 {count};"), np.zeros(1, np.uint32))

@@ -97,3 +97,36 @@ def test_affine_functions():
     assert place.narrow, "the place was narrowed to 32 bits"
     bound = affine(above.rhs)
     assert bound is not None and sorted(bound.terms.values()) == [1, 3] and (bound.low, bound.high) == (0, 0)
+
+
+@tesela.kernel
+def edge(x: Array[f32, N], y: Array[f32, R, 512], low: i32, high: i32):
+    r = tesela.grid(R)
+    place = tesela.arange(512) + (r * 512).to(i32)
+    seen = (place >= low) & (place < i32(N) + high)
+    y[r, 0:512] = tesela.where(seen, x[r * 512 : r * 512 + 512], -1.0)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_selections_are_made_where_a_comparison_may_be_false(target):
+    module = edge.trace()
+    context = PassContext(get_target(target))
+    for step in (PlanDataflow(), InferLayouts(), SplitLoops(2)):
+        step.run(module, context)
+    verify_module(module)
+    (branch,) = [op for op in module.walk() if isinstance(op, scf.IfOp)]
+    then, other = ([inner.name for inner in region.block.ops] for region in branch.regions)
+    assert then == ["scf.yield"] and "tile.cmp" in other and "tile.select" in other
+    assert not any(isinstance(op, tile.CmpOp) for op in branch.parent.ops), "the comparison is made in the branch only"
+    x = np.arange(1300, dtype=np.float32)
+    places = np.arange(1536)
+    for low, high in ((0, 0), (0, 300), (512, 0), (513, -1), (2**31 - 1, 0), (0, 2**31 - 1400), (-(2**31), 2**31 - 1301)):
+        y = np.zeros((3, 512), np.float32)
+        run_kernel(module, {"x": x, "y": y}, {"low": low, "high": high})
+        padded = np.zeros(1536, np.float32)
+        padded[:1300] = x
+        expected = np.where((places >= low) & (places < 1300 + high), padded, -1)
+        np.testing.assert_array_equal(y.ravel(), expected)
+        compiled = np.zeros((3, 512), np.float32)
+        edge(x, compiled, low=low, high=high, device="sim", target=target)
+        np.testing.assert_array_equal(compiled.ravel(), expected)

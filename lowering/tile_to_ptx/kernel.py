@@ -42,8 +42,8 @@ def kernel_warps(kernel: tile.KernelOp) -> int:
     stated = kernel.attributes.get("warps")
     if stated is None:
         return DEFAULT_WARPS
-    if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 16, 32):
-        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 16 or 32, found {stated}")
+    if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 12, 16, 32):
+        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 12, 16 or 32, found {stated}")
     return stated.value.data
 
 

@@ -130,7 +130,7 @@ def still_waited_for(case: Case) -> bool:
 
 
 def swap_keeps_groups(case: Case) -> bool:
-    """The same for neighbours of which one is a commit."""
+    """Still waited for, of neighbours of which one is a commit."""
     return "commit" in map(role, case.planted) and still_waited_for(case)
 
 
@@ -164,6 +164,14 @@ def _meets(places: Array, *others: Array) -> bool:
 
 def still_fenced(case: Case) -> bool:
     return all(_fenced(run) for run in case.faulty)
+
+
+def swap_keeps_fences(case: Case) -> bool:
+    """Still fenced, of neighbours of which one is a fence of proxies or registers, and the other what it may be for."""
+    fences = [instr for instr in case.planted if role(instr) == "fence"]
+    others = [role(instr) for instr in case.planted if role(instr) != "fence"]
+    about = all(instr.opcode.startswith(("fence.proxy.async", "fence.mbarrier_init", "wgmma.fence")) for instr in fences)
+    return len(fences) == 1 and about and others[0] in ("init", "access", "copy", "mma") and still_fenced(case)
 
 
 def _fenced(run: Run) -> bool:
@@ -354,6 +362,7 @@ REASONS = (
     Reason("still waited for", still_waited_for, ("drop-wait", "weaken-wait", "drop-commit")),
     Reason("still waited for", swap_keeps_groups, ("swap-order",)),
     Reason("still fenced", still_fenced, ("drop-fence",)),
+    Reason("still fenced", swap_keeps_fences, ("swap-order",)),
     Reason("nothing shared", nothing_shared, ("drop-barrier",)),
     Reason("nobody waits", nobody_waits, ("drop-arrive", "change-count", "drop-init")),
     Reason("before the first phase", before_the_first_phase, ("drop-wait",)),

@@ -218,9 +218,8 @@ class Waits(Observer):
             if operation.kind == kind:
                 due = operation.groups < limit[operation.owners]
                 rows = still[1:] if read else still
-                if here and self._weaker is None:
-                    self.needed |= bool((rows & due).any())
-                elif here:
-                    self.needed |= bool((rows & due & (operation.groups >= limit[operation.owners] - self._weaker)).any())
+                if here:
+                    only = due if self._weaker is None else due & (operation.groups >= limit[operation.owners] - self._weaker)
+                    self.needed |= bool((rows & only).any())
                 rows[:, due] = False
         self._open = [(operation, still) for operation, still in self._open if still.any()]

@@ -24,7 +24,7 @@ class Tried:
 
     def to_json(self) -> dict[str, Any]:
         m, v = self.mutant, self.verdict
-        row = {"mutant": m.key, "kind": m.kind, "op": m.opcode, "fault": m.change.text, "outcome": v.outcome}
+        row: dict[str, Any] = {"mutant": m.key, "kind": m.kind, "op": m.opcode, "fault": m.change.text, "outcome": v.outcome}
         if v.symptoms:
             row["symptoms"] = list(v.symptoms)
         if v.reason:

@@ -188,7 +188,7 @@ class Trace(Observer):
         self._add(kind, np.broadcast_to(threads[:, None], (*rows.shape, size)).reshape(-1), where)
         if space == "global" and kind != "load":
             for k, row in enumerate(rows):
-                written = () if values is None else [v for v in np.broadcast_to(values, (len(rows), values.shape[1], len(threads)))[k]]
+                written = () if values is None else list(np.broadcast_to(values, (len(rows), values.shape[1], len(threads)))[k])
                 self._wrote(machine, row, mixed(row, *written), threads)
 
     def sync(self, machine: Machine, instr: Instr, threads: Array) -> None:

@@ -39,22 +39,30 @@ class Verdict:
 
 
 class Trial:
-    """Tries mutants of one recorded launch. Raises TeselaError where the program that is right is reported, or where its results depend on the
-    schedule."""
+    """Tries mutants of one recorded launch. Bytes of the results that depend on the schedule (the low bits of sums by atomic additions of floats) are
+    not compared. Raises TeselaError where the program that is right is reported, or where most of what it writes depends on the schedule."""
 
     def __init__(self, recorded: Recorded, schedules: Sequence[dict[str, Any]] = SCHEDULES):
         self.launch, self.schedules = recorded, schedules
         self._right: Trace | None = None
         self._turns = max(MIN_TURNS, PATIENCE * recorded.steps)
-        self.expected: list[np.ndarray[Any, Any]] = []
+        found: list[list[np.ndarray[Any, Any]]] = []
         for schedule in schedules:
             reports = self._judge(recorded.program, recorded.params, schedule)
             if reports:
                 raise TeselaError(f"kernel {recorded.entry}, which should be right, is reported: {reports[0]}")
-            found = recorded.memory.snapshot()
-            if self.expected and not _same(found, self.expected):
-                raise TeselaError(f"kernel {recorded.entry} leaves other results under the schedule {schedule}")
-            self.expected = found
+            found.append(recorded.memory.snapshot())
+        self.expected = found[0]
+        self._stable = [np.logical_and.reduce([run[k] == self.expected[k] for run in found]) for k in range(len(self.expected))]
+        written = sum(int((a != b).sum()) for a, b in zip(self.expected, recorded.before))
+        unstable = sum(int((~stable).sum()) for stable in self._stable)
+        if 2 * unstable > written:
+            raise TeselaError(f"kernel {recorded.entry} writes {written} bytes, of which {unstable} depend on the schedule")
+
+    def _same(self) -> bool:
+        """Whether memory holds what the program that is right leaves there."""
+        now = self.launch.memory.snapshot()
+        return all(np.array_equal(a[stable], b[stable]) for a, b, stable in zip(now, self.expected, self._stable))
 
     def _judge(self, program: Any, params: bytes, schedule: dict[str, Any]) -> list[Report]:
         it = self.launch
@@ -93,7 +101,7 @@ class Trial:
         except TeselaError as error:
             return {"refused": str(error)}
         seen = {report.kind: report.message for report in reversed(reports)}
-        if not any(report.kind in ("fault", "deadlock") for report in reports) and not _same(it.memory.snapshot(), self.expected):
+        if not any(report.kind in ("fault", "deadlock") for report in reports) and not self._same():
             seen[WRONG_RESULT] = "arrays hold other values"
         return seen
 
@@ -114,6 +122,3 @@ class Trial:
         reason = why_equivalent(self, mutant)
         return Verdict("equivalent" if reason else "missed", reason=reason or "")
 
-
-def _same(found: Sequence[np.ndarray[Any, Any]], expected: Sequence[np.ndarray[Any, Any]]) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(found, expected))

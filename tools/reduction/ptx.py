@@ -10,7 +10,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ...dialects.diagnostics import TeselaError
-from ...dialects.ptx_program import Addr, Entry, Imm, Instr, Label, LabelDef, Operand, Pair, Pragma, Program, Symbol, TensorAddr, Vec
+from ...dialects.ptx_program import (
+    Addr,
+    Entry,
+    Imm,
+    Instr,
+    Label,
+    LabelDef,
+    Operand,
+    Pair,
+    Pragma,
+    Program,
+    Symbol,
+    TensorAddr,
+    Vec,
+)
 from ...dialects.ptx_text import print_program, read_program
 from ...simulator.decode import names_in
 from .search import Search

@@ -64,14 +64,14 @@ class Search:
         return bool(out)
 
     def each(self, candidates: Iterable[str | None]) -> bool:
-        """Tries texts one by one, as long as they are asked for; whether one was taken."""
-        return any([self.attempt(candidate) for candidate in candidates])
+        """Tries all texts one by one; whether one was taken."""
+        return sum(self.attempt(candidate) for candidate in candidates) > 0
 
 
 def reduce(search: Search, passes: Sequence[Callable[[Search], bool]]) -> None:
     """Runs passes over the text until none of them helps, or time is over."""
     try:
-        while any([run(search) for run in passes]):
+        while sum(run(search) for run in passes):  # all of them, also after one that helps
             pass
     except OutOfTime:
         return
