@@ -164,8 +164,3 @@ def wgmma_clocks(rows: int, columns: int, from_shared: bool, operand_bytes: int,
     """(clocks of the tensor cores, clocks of shared memory) for one wgmma of rows × columns × k_step elements of `operand_bytes`, times 4."""
     read = (columns + (rows if from_shared else 0)) * k_step * operand_bytes
     return SLOTS * columns // 2, SLOTS * read // SHARED_BYTES_PER_CLOCK
-
-
-def text(costs: Sequence[tuple[str, Cost]]) -> str:
-    """`load 52 + convert 312`, largest first."""
-    return " + ".join(f"{what} {cost}" for what, cost in sorted(costs, key=lambda item: -item[1]) if cost)

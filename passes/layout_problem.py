@@ -376,6 +376,11 @@ def _bits(value: SSAValue) -> int:
     return 64 if isinstance(kind, IndexType) else kind.bitwidth  # type: ignore[attr-defined]
 
 
+NO_ROOM = 1 << 24
+"""What an exchange of a tile costs that no shared memory holds: more than anything that is possible, but not forbidden, so that a program without a way round it
+is told what does not fit, later, by bytes."""
+
+
 @dataclass(eq=False)
 class Moves:
     """Conversions of a value from each of `sources` to each of `targets` (None: there is no such layout), `times` times. Through shared memory they are priced
@@ -392,6 +397,8 @@ class Moves:
     def __post_init__(self) -> None:
         self.bits, self.shape = _bits(self.value), tuple(shape_of(_kind(self.value)))
         self.room = layout_costs.scratch(self.shape, self.bits, bool(self.made.buffers))
+        if prod(self.shape) * self.bits // 8 > self.made.target.max_shared_bytes:
+            self.room = NO_ROOM
         self.planned = self.bits in EXCHANGED_BITS and not self.by_elements
 
     def costs(self) -> list[list[int]]:
