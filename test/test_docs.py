@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tesela.tools.docs import EXECUTED, PICTURES, REFERENCE, ROOT, files
+from tesela.tools.docs import EXECUTED, PICTURES, ROOT, files
 from tesela.tools.pages import blocks, run_page
 
 
