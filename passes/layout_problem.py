@@ -334,8 +334,10 @@ def _add_memories(made: LayoutProblem) -> None:
         inner, width = vector_access(made.kernel, made.facts, op, whole=True)
         size = memory_bytes(_kind(value).element_type)
 
+        once = isinstance(op, tile.StoreOp)
+
         def price(layout: TVLayout) -> int:
-            return layout_costs.global_access(layout, inner, width, size, made.warps) * times  # noqa: B023
+            return layout_costs.global_access(layout, inner, width, size, made.warps, once) * times  # noqa: B023
 
         costs = [[price(layout) for layout in cls.candidates]]
         if isinstance(op, tile.StoreOp):
@@ -638,9 +640,11 @@ def _put_cost(made: LayoutProblem, put: async_copy.PutOp, layout: SharedLayout, 
         width = dot_rules.copy_bytes(put, layout, made.facts.divisor, argument_align(made.kernel, put.array))
     inner = dot_rules.contiguous_dim(put)
     threads = dot_rules.copy_layout(layout, shape, 32 * made.warps, max(1, width // size), inner)
-    moved = layout_costs.global_access(threads, inner, width // size, size, made.warps)
-    # Through registers, what is loaded is stored, too.
-    return moved if via == "cp.async" else moved + threads.num_values * made.warps * (1 + layout_costs.SLOTS)
+    moved = layout_costs.global_access(threads, inner, width // size, size, made.warps, once=True)
+    if via == "cp.async":
+        return moved
+    # Through registers, what is loaded is waited for, and stored.
+    return moved + layout_costs.GLOBAL_LATENCY + threads.num_values * made.warps * (1 + layout_costs.SLOTS)
 
 
 def _fit(made: LayoutProblem, variable: Variable[SharedLayout], dot: Dot, index: int, dims: tuple[int, ...], size: int) -> None:
