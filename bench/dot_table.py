@@ -190,7 +190,7 @@ def main() -> int:
     print(f"{len(rows)} products, {wrong} wrong", flush=True)
     if arguments.json:
         summary = {"rows": len(rows), "wrong": wrong, "seconds": round(sum(row["seconds"] for row in rows), 1)}
-        write_json(arguments.json, {"environment": environment(), "device": arguments.device, "summary": summary, "types": _by_types(rows),
+        write_json(arguments.json, {"environment": environment(), "device": arguments.device, "part": arguments.part, "summary": summary, "types": _by_types(rows),
                                     "wrong": [row for row in rows if not row["right"]]})  # fmt: skip
     return int(wrong > 0)
 

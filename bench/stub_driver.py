@@ -7,7 +7,9 @@ for ones on GPU 0 (`pretend`). What is measured is everything but the driver's o
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -59,7 +61,8 @@ int cuGetProcAddress(const char *name, void **found, int version, unsigned long 
 
 def reexec() -> None:
     """Start this program again over the stub; returns in the new one."""
-    if os.environ.get(MARK):
+    if made := os.environ.get(MARK):
+        atexit.register(shutil.rmtree, made, ignore_errors=True)
         return
     folder = Path(tempfile.mkdtemp(prefix="tesela-stub-"))
     (folder / "stub.c").write_text(SOURCE)

@@ -5,7 +5,7 @@
 
 A mark names the results file, relative to the document, and what to show: `<!-- bench results/gemm.json tflops -->` begins a table and
 `<!-- end bench -->` ends it. What can be shown: `ms`, `us`, `tflops`, `gbps`; with `/NAME` after it every figure is also divided by that
-system's (`tflops/cuBLAS`). A system that failed shows as `failed`; the best of each row is set in bold.
+system's (`tflops/cuBLAS`); and `mutants`, of what `mutants.py` counted. A system that failed shows as `failed`; the best of each row is set in bold.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def text_of(value: float) -> str:
 
 def table(results: dict[str, Any], shown: str) -> str:
     """The results as a Markdown table and a line that says where and how they were measured."""
+    if shown == "mutants":
+        return mutants_table(results)
     quantity, _, base = shown.partition("/")
     if quantity not in UNITS:
         raise ValueError(f"cannot show '{quantity}': one of {', '.join(UNITS)} is required")
@@ -63,6 +65,19 @@ def table(results: dict[str, Any], shown: str) -> str:
         lines.append(f"| {row['case']} | {' | '.join(cells)} |")
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     lines += ["", f"{results['device']}, {results['driver']}; {versions}; {results['date']}; {results['method']}."]
+    return "\n".join(lines) + "\n"
+
+
+def mutants_table(results: dict[str, Any]) -> str:
+    """Mutants by kind of fault: how many were planted, reported as the right kind, and cannot do harm."""
+    lines = ["| fault | mutants | reported | can do no harm | missed |", "|---|---|---|---|---|"]
+    kinds = {**results["kinds"], "all": results["outcomes"]}
+    for kind, found in kinds.items():
+        total, reported, harmless = sum(found.values()), found.get("reported", 0), found.get("equivalent", 0)
+        lines.append(f"| {kind} | {total} | {reported} | {harmless} | {total - reported - harmless} |")
+    raw, matter = results["reported_of_all"], results["reported_of_those_not_equivalent"]
+    programs = len(results["programs"])
+    lines += ["", f"{raw:.1%} of all are reported as the right kind, {matter:.1%} of those that can matter; {programs} programs, {results['date']}."]
     return "\n".join(lines) + "\n"
 
 

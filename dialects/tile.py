@@ -76,6 +76,7 @@ from .tile_memory import LoadOp, StoreOp
 from .tile_messages import AssertOp, PrintOp
 from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_parts import SumPartsOp
+from .tile_scan import ScanOp
 from .tile_types import (
     ELEMENT_TYPES,
     DimExprAttr,
@@ -129,6 +130,7 @@ __all__ = [
     "ReduceOp",
     "ReshapeOp",
     "ReturnOp",
+    "ScanOp",
     "SelectOp",
     "SplitOp",
     "StoreIndexedOp",
@@ -691,6 +693,7 @@ Tile = Dialect(
         DotOp,
         ReduceOp,
         HistogramOp,
+        ScanOp,
         JoinOp,
         SplitOp,
         TransposeOp,

@@ -15,7 +15,7 @@ walks the grid and loads ahead. Several at a time hide each other's waits: all b
 faster than memory moves the arguments once.
 
 Split in `parts`, the loop of a point has so many trips less, and there are so many blocks more; each writes its sums and arrives, and the last
-one reads all of them (passes/split_reduction.py).
+one reads all of them, and does what is not in the loop (passes/split_reduction.py).
 
 Example: two waves of 128×256 tiles beside 4 of 128×128 for 2048×4096×4096: 256 points on 132 multiprocessors are 2 each of 64·1024 clocks;
 512 are 4 each of 64·512, and twice the bytes for a clock.
@@ -50,17 +50,19 @@ class Machine:
 @dataclass(frozen=True, slots=True)
 class Term:
     """What runs once for each combination of trips. `trips`: a factor for each loop round it, as text of a DimExpr; `compute`: clocks of dots and of
-    arithmetic; `copied`: bytes to shared memory or to registers; `stored`: bytes to arrays."""
+    arithmetic; `copied`: bytes to shared memory or to registers; `stored`: bytes to arrays; `shared`: whether it is in the loop that can be split, which is
+    the first factor then."""
 
     trips: tuple[str, ...]
     compute: float
     copied: int
     stored: int
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SplitLoop:
-    """The loop that can be split. `trips`: its trip count, which is a factor of the terms inside; `nbytes`: of the sums that it carries."""
+    """The loop that can be split. `trips`: its trip count; `nbytes`: of the sums that it carries."""
 
     trips: str
     nbytes: int
@@ -119,17 +121,17 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
     share = multiprocessors / active
     rate = min(machine.copies, machine.l2 * share, max(1.0, work.in_flight * together / max(1, work.latency)))
     stores = min(machine.stores, machine.memory / active)
-    compute = copies = body = tail = 0.0
+    ends = ceil(rounds / parts)  # of the busiest multiprocessor's blocks, those that end a point
+    compute = copies = tails = bodies = 0.0
     for term in work.terms:
-        trips = 1.0
-        for text in term.trips:
-            count = max(0, _parsed(text).evaluate(dims))
-            trips *= ceil(count / parts) if work.split is not None and text == work.split.trips else count
+        counts = [max(0, _parsed(text).evaluate(dims)) for text in term.trips]
+        if term.shared:
+            counts[0] = ceil(counts[0] / parts)
+        trips = prod(counts) * (rounds if term.shared else ends)
         compute += trips * term.compute
         copies += trips * term.copied / rate
-        body += trips * max(term.compute, term.copied / rate)
-        tail += trips * term.stored / stores
-    ends = ceil(rounds / parts)  # of the busiest multiprocessor's blocks, those that end a point
+        bodies += trips * max(term.compute, term.copied / rate)
+        tails += trips * term.stored / stores
     exchange = 0.0
     if parts > 1:
         assert work.split is not None
@@ -137,14 +139,12 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
         exchange = rounds * (work.split.nbytes / min(machine.stores, machine.l2 * share) + machine.arrival) + ends * gather
     start = machine.start + work.latency
     if together == 1:
-        starts = 1 if work.persistent else rounds
-        clocks = starts * start + rounds * body + ends * tail + exchange
+        clocks = (1 if work.persistent else rounds) * start + bodies + tails + exchange
     else:
-        bodies, tails = rounds * body, ends * tail
-        clocks = start + max(bodies, tails) + min(body, tail) + exchange
+        clocks = start + max(bodies, tails) + min(bodies, tails) / rounds + exchange
     memory = nbytes / machine.memory + start
     parts_of_time = {
-        "compute": rounds * compute, "copies": rounds * copies, "stores": ends * tail, "latency": start + exchange, "memory": memory,
+        "compute": compute, "copies": copies, "stores": tails, "latency": start + exchange, "memory": memory,
     }
     bound = "memory" if memory > clocks else max(("compute", "copies", "stores", "latency"), key=lambda name: parts_of_time[name])
     clocks = max(clocks, memory)

@@ -402,6 +402,23 @@ for _kind in ReduceKind:
     BUILDERS[_kind.value] = _reduction(_kind)
 
 
+def _scan(word: str, kind: ReduceKind) -> Build:
+    def build(t: Tracer, x: Any, axis: Any, exclusive: Any) -> Value:
+        x = tile_argument(t, x, word)
+        if x.dtype is i1 or x.dtype is ui8:
+            raise t.error(f"tesela.{word} of {describe(x)}", "convert first: x.to(i32)", t.at("x"))
+        if not isinstance(exclusive, bool):
+            raise t.error(f"exclusive must be True or False, found {describe(exclusive)}", at=t.at("exclusive"))
+        op = tile.ScanOp.make(kind, x.ssa, axis_argument(t, axis, len(x.shape)), exclusive)
+        return t.b.emit(op, x.dtype, x.shape)
+
+    return build
+
+
+for _name, _kind in (("cumsum", ReduceKind.SUM), ("cumprod", ReduceKind.PROD), ("cummax", ReduceKind.MAX), ("cummin", ReduceKind.MIN)):
+    BUILDERS[_name] = _scan(_name, _kind)
+
+
 @builds("histogram")
 def histogram(t: Tracer, x: Any, bins: Any) -> Value:
     x = tile_argument(t, x, "histogram")

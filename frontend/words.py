@@ -55,6 +55,10 @@ __all__ = [
     "fma",
     "full",
     "grid",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "histogram",
     "inline_ptx",
     "iota",
@@ -442,6 +446,30 @@ def argmax(x: Tile, axis: int, *, keepdims: bool = False) -> Tile:
 @_word
 def argmin(x: Tile, axis: int, *, keepdims: bool = False) -> Tile:
     """The index (i32) of the first minimum along `axis`; NaN counts as smaller than every number."""
+    ...
+
+
+@_word
+def cumsum(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
+    """Running sums along `axis`: element i is the sum of elements 0 … i; with `exclusive` of those before i, 0 for the first."""
+    ...
+
+
+@_word
+def cumprod(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
+    """Running products along `axis`; with `exclusive` of the elements before each, 1 for the first."""
+    ...
+
+
+@_word
+def cummax(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
+    """Running maxima along `axis`, NaN from the first NaN on; with `exclusive` of the elements before each, the least value for the first."""
+    ...
+
+
+@_word
+def cummin(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
+    """Running minima along `axis`, NaN from the first NaN on; with `exclusive` of the elements before each, the greatest value for the first."""
     ...
 
 

@@ -11,7 +11,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, TensorType
+from xdsl.dialects.builtin import IntegerAttr, TensorType, UnitAttr
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from ..dialects import async_copy, tile
@@ -84,42 +84,49 @@ def count_work(module: ModuleOp, target: Target) -> Work:
     filled = {op.channel: op for op in puts}
     ahead = sum(ring_bytes(op, 1) * max(1, op.depth.value.data - 1) for op in channels if op.res in filled)
     latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
-    terms = tuple(Term(trips, *map(ceil, found)) for trips, found in counter.terms.items() if any(found))
+    terms = tuple(Term(trips, *map(ceil, found), shared) for (trips, shared), found in counter.terms.items() if any(found))
     in_flight = ahead + (0 if ahead else counter.loaded)
     return Work(grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, MACHINE, split)
 
 
+SHARED = "shared_by_parts"
+"""Marks the loop that can be split, from where that is known to where it is counted."""
+
+
 def _split_loop(module: ModuleOp) -> SplitLoop | None:
+    """The loop that can be split, marked."""
     kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     loop = find_loop(kernel).loop
     if loop is None:
         return None
+    loop.attributes[SHARED] = UnitAttr()
     nbytes = sum(prod(shape_of(value.type)) * memory_bytes(tile.element_type(value.type)) for value in loop.results)
     return SplitLoop(str(trips(loop, kernel)), nbytes)
 
 
 class _Counter:
-    """Adds up what the blocks of a kernel do, by the trips of the loops round it: [clocks of compute, bytes copied, bytes stored]."""
+    """Adds up what the blocks of a kernel do, by the trips of the loops round it and whether one of these can be split: [clocks of compute, bytes copied,
+    bytes stored]."""
 
     def __init__(self, kernel: tile.KernelOp) -> None:
         self.kernel = kernel
-        self.terms: dict[tuple[str, ...], list[float]] = {}
+        self.terms: dict[tuple[tuple[str, ...], bool], list[float]] = {}
         self.loaded = 0
         """Bytes that threads load, at most, in one block of operations: those that are under way together."""
 
-    def block(self, block: Block, loops: tuple[str, ...]) -> None:
-        here = self.terms.setdefault(loops, [0.0, 0.0, 0.0])
+    def block(self, block: Block, loops: tuple[str, ...], shared: bool = False) -> None:
+        here = self.terms.setdefault((loops, shared), [0.0, 0.0, 0.0])
         loaded = 0
         for op in block.ops:
             if isinstance(op, scf.ForOp):
-                self.block(op.body.block, (*loops, str(trips(op, self.kernel))))
+                self.block(op.body.block, (*loops, str(trips(op, self.kernel))), shared or SHARED in op.attributes)
             elif isinstance(op, scf.WhileOp):
                 for region in op.regions:
-                    self.block(region.block, (*loops, str(USUAL_TRIPS)))
+                    self.block(region.block, (*loops, str(USUAL_TRIPS)), shared)
             elif isinstance(op, scf.IfOp | RolesOp):
                 for region in op.regions:
                     if region.blocks:
-                        self.block(region.block, loops)
+                        self.block(region.block, loops, shared)
             elif isinstance(op, tile.LoadOp | tile.LoadIndexedOp):
                 loaded += _bytes(op.res)
                 here[1] += _bytes(op.res)

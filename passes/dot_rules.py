@@ -664,8 +664,8 @@ def choose_put(
             reason = f"the block may have stored to the same memory before, through %{name}: state noalias if it has not"
         if reason is None:
             return PutChoice("tma")
-        return PutChoice("cp.async" if width >= 4 else "ld", reason)
-    if width >= 4:
+        return PutChoice("cp.async" if inner is not None and width >= 4 else "ld", reason)
+    if inner is not None and width >= 4:
         return PutChoice("cp.async")
     if inner is not None and _transposes(layout, inner):
         return PutChoice("ld", TRANSPOSED)

@@ -275,6 +275,12 @@ def _reduce(said: Statements, op: tile.ReduceOp) -> None:
         said.relate(op, op.source, op.res, lambda layout: layout.project(axis), None, "result")
 
 
+def _scan(said: Statements, op: tile.ScanOp) -> None:
+    """In any layout: what cannot be scanned where it is goes to one that can, and back."""
+    said.tie(op.source, op.res)
+    said.works.append((op, op.source))
+
+
 def _expand(said: Statements, op: tile.ExpandOp) -> None:
     axis = op.axis.value.data
     said.relate(op, op.source, op.res, lambda layout: layout.insert(axis), lambda layout: layout.project(axis))
@@ -358,6 +364,7 @@ RULES: dict[type[Operation], Callable[[Statements, Any], None]] = {
     async_copy.ReadyOp: _same,
     tile.SumPartsOp: _sum_parts,
     tile.ReduceOp: _reduce,
+    tile.ScanOp: _scan,
     tile.ExpandOp: _expand,
     tile.BroadcastOp: _broadcast,
     tile.TransposeOp: _transpose,

@@ -184,7 +184,8 @@ def torch_dtypes() -> dict[Any, tuple[str, int]]:
         "int32": "i32",
         "int64": "i64",
     }
-    return {getattr(torch, theirs): (ours, ELEMENT_TYPES[ours].itemsize) for theirs, ours in names.items()}
+    # an older torch may lack some
+    return {getattr(torch, theirs): (ours, ELEMENT_TYPES[ours].itemsize) for theirs, ours in names.items() if hasattr(torch, theirs)}
 
 
 def _view_torch(tensor: Any, torch: Any, name: str) -> ArrayView:

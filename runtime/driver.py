@@ -346,7 +346,7 @@ def synchronize(stream: int | None = None) -> None:
 
 
 StreamKey = tuple[int, int, int]
-"""(context, number of the stream, number of the capture that it is in, or 0)."""
+"""(context, number of the stream, 0), or (context, handle of the stream, number of the capture that it is in)."""
 
 
 class _Queries(threading.local):
@@ -378,12 +378,15 @@ def stream_key(stream: int) -> StreamKey | None:
         _queries = _Queries()
     ask, handle = _queries, ctypes.c_void_p(stream)
     context, number, state, capture = ask.values
-    status = ask.current() or (0 if context.value else CONTEXT_ERRORS[0]) or ask.number(handle, ask.at_number) or ask.capture(handle, *ask.at_capture)
+    status = ask.current() or (0 if context.value else CONTEXT_ERRORS[0]) or ask.capture(handle, *ask.at_capture)
+    if not status and state.value == CAPTURING:
+        return context.value or 0, stream, capture.value  # a stream that is captured cannot be asked for its number, nor end meanwhile
+    status = status or ask.number(handle, ask.at_number)
     if status in CONTEXT_ERRORS:
         return None
     if status:
         raise _failure(api().CUresult(status), "asking for a stream's number and capture")
-    return context.value or 0, number.value, capture.value if state.value == CAPTURING else 0
+    return context.value or 0, number.value, 0
 
 
 def allocate_while_capturing(nbytes: int, cleared: bool) -> int:

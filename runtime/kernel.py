@@ -33,6 +33,7 @@ from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, v
 from .assemble import Resources
 from .contract import Contract, overlapping
 from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate, traffic
+from .messages import AssertionsFailed
 from .shortcuts import Launch, Shortcuts
 from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
 from .variants import Choice, Chooser, Programs, Row
@@ -558,7 +559,11 @@ class Kernel:
                 call = self.prepare(gpu.ordinal, views, staging.addresses, arrived.overlaps, target)
                 if call is not None:
                     self._shortcuts.latest = call.variant
-                    call.on_gpu(call.variant.function(gpu), placed(values, staging.addresses), _stream(stream, views))
+                    try:
+                        call.on_gpu(call.variant.function(gpu), placed(values, staging.addresses), _stream(stream, views))
+                    except AssertionsFailed:
+                        staging.copy_back()
+                        raise
                     staging.copy_back()
             finally:
                 staging.close()

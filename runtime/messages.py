@@ -18,6 +18,11 @@ from . import driver
 from .arrays import ELEMENT_TYPES
 
 
+class AssertionsFailed(TeselaError):
+    """Assertions of a kernel failed. The kernel has run to its end, so what it wrote is there."""
+
+
+
 def new_buffer() -> np.ndarray:
     """A buffer without records."""
     return np.zeros(BUFFER_BYTES, np.uint8)
@@ -65,7 +70,7 @@ def deliver(plan: LaunchPlan, data: np.ndarray) -> None:
     if written > room:
         print(f"{plan.name}: {written - room} bytes of messages did not fit the buffer of {room}, and were lost")
     if failed:
-        raise TeselaError([_failure(plan, site, blocks) for site, blocks in failed.items()])
+        raise AssertionsFailed([_failure(plan, site, blocks) for site, blocks in failed.items()])
 
 
 def _read(site: MessageSite, record: np.ndarray) -> tuple[tuple[int, ...], list[Any]]:

@@ -14,25 +14,38 @@ microseconds between launches. In the simulator, which has no time, thread-instr
 
 Bytes are those of the arguments, read or written once, in-place ones twice, and FLOPs are what the kernel states:
 `@tesela.kernel(flops="2 * M * N * K")`, where `nbytes="…"` states bytes as well if the arguments do not tell (an index into a large table).
-The roofline is the time that the larger of both would take at the device's peak: memory clock × bus width, and dense 16-bit FLOPs per
-clock of a multiprocessor.
+The roofline is the time that the larger of both would take at the device's peak: memory clock × bus width, and dense FLOPs per clock of a
+multiprocessor for the narrowest type that the kernel reads.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from ..dialects.launch_plan import ArrayArg, ScalarArg
 from . import driver, launch
+from .arrays import ELEMENT_TYPES
 from .launch import Call
 
 FLOPS_PER_CLOCK = {(8, 0): 2048, (9, 0): 4096}
 """Dense FLOPs of 16-bit tensor cores per clock and multiprocessor, by compute capability (NVIDIA A100 and H100 Tensor Core GPU architecture
 white papers: 312 and 989.4 TFLOP/s on 108 and 132 multiprocessors at 1.41 and 1.83 GHz)."""
+
+RATES = {1: 2.0, 2: 1.0, 4: 0.5, 8: 1 / 16}
+"""Dense FLOPs of the tensor cores beside those of 16-bit operands, by the operands' bytes; 4 is TF32 (the same white papers: 1979, 989, 495 and 67
+TFLOP/s on an H100, and 624, 312, 156 and 19.5 on an A100)."""
+
+
+def operand_bytes(args: Sequence[ArrayArg | ScalarArg]) -> int:
+    """The bytes of an element of the narrowest floating-point arrays that are read; of integers where there are none; 2 where nothing is read."""
+    read = [arg.dtype for arg in args if isinstance(arg, ArrayArg) and "r" in arg.access and arg.dtype in ELEMENT_TYPES]
+    floats = [dtype for dtype in read if dtype.startswith(("f", "bf"))]
+    return min((ELEMENT_TYPES[dtype].itemsize for dtype in floats or read), default=2)
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,8 @@ class Launched:
     nbytes: int
     milliseconds: float | None = None
     instructions: int | None = None
+    operands: int = 2
+    """Bytes of an element of what it multiplies (`operand_bytes`)."""
 
     @property
     def label(self) -> str:
@@ -77,7 +92,10 @@ class Profile:
                 ms = end.milliseconds_since(begin)
                 begin.close()
                 end.close()
-            self.launches.append(Launched(call.variant.plan.name, call.dims, device, call.flops, call.nbytes, milliseconds=ms))
+            plan = call.variant.plan
+            self.launches.append(
+                Launched(plan.name, call.dims, device, call.flops, call.nbytes, milliseconds=ms, operands=operand_bytes(plan.args))
+            )
         self._pending.clear()
 
     def groups(self) -> dict[tuple[str, int], list[Launched]]:
@@ -111,14 +129,14 @@ def _row(label: str, members: list[Launched]) -> tuple[str, ...]:
 
 
 def roofline(one: Launched, flops: float | None, nbytes: float) -> float:
-    """The milliseconds that a launch takes at least, at these peaks per second."""
-    compute = one.flops / flops * 1e3 if one.flops and flops else 0.0
+    """The milliseconds that a launch takes at least, at these peaks per second: FLOPs of 16-bit operands, and bytes."""
+    compute = one.flops / (flops * RATES.get(one.operands, 1.0)) * 1e3 if one.flops and flops else 0.0
     return max(compute, one.nbytes / nbytes * 1e3 if nbytes else 0.0)
 
 
 @cache
 def peaks(ordinal: int) -> tuple[float | None, float]:
-    """(FLOP/s, None where they are not known; bytes/s) of a GPU. Memory moves two words a clock (DDR)."""
+    """(FLOP/s of 16-bit operands, None where they are not known; bytes/s) of a GPU. Memory moves two words a clock (DDR)."""
     gpu = driver.device(ordinal)
     key = driver.api().CUdevice_attribute
     clock, memory_clock, bus = (

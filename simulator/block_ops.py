@@ -217,6 +217,12 @@ def _reduce(op: Operation) -> Function:
     return lambda x: ta.reduce(kind, x, axis)
 
 
+def _scan(op: Operation) -> Function:
+    assert isinstance(op, tile.ScanOp)
+    kind, axis, exclusive = op.kind.data.value, op.axis.value.data, op.exclusive is not None
+    return lambda x: ta.scan(kind, x, axis, exclusive)
+
+
 _ACCUMULATORS = {
     "f16": ("f32", "f16"), "bf16": ("f32",), "f32": ("f32",), "f64": ("f64",), "i8": ("i32",), "ui8": ("i32",),
     "f8E4M3FN": ("f32", "f16"), "f8E5M2": ("f32", "f16"),
@@ -305,6 +311,7 @@ MEANINGS: dict[str, Meaning] = {
     tile.SelectOp.name: _select,
     tile.CastOp.name: _cast,
     tile.ReduceOp.name: _reduce,
+    tile.ScanOp.name: _scan,
     tile.DotOp.name: _dot,
     tile.AssumeOp.name: _assume,
     tile.HistogramOp.name: _histogram,

@@ -511,6 +511,43 @@ def _reduce(op: Operation) -> Function:
     return applied
 
 
+def _scan(op: Operation) -> Function:
+    """Sums of floats: within the bound of N46 of the nominal value, or exact where every partial sum is; products of floats are bounded alike. What is
+    exact takes bounds to bounds if it grows with each element; of integers that wrap nothing is known."""
+    assert isinstance(op, tile.ScanOp)
+    kind, axis, exclusive = op.kind.data.value, op.axis.value.data, op.exclusive is not None
+
+    def applied(x: Bounded) -> Bounded:
+        value = ta.scan(kind, parts(x)[0], axis, exclusive)
+        if kind in ("max", "min"):
+            if not isinstance(x, Interval):
+                return value
+            ends = [ta.scan(kind, part, axis, exclusive) for part in x.parts[1:]]
+            return interval(value, *ends, np.logical_or.accumulate(np.broadcast_to(is_anything(x), x.shape), axis=axis))
+        if not ta.is_float(x.dtype):
+            return anything_like(value) if isinstance(x, Interval) else value
+        if isinstance(x, Interval) or kind == "prod":
+            return anything_like(value)
+        wide = x.astype(F64)
+        if not np.isfinite(wide).all():
+            return anything_like(value)
+        size = np.cumsum(np.abs(wide), axis=axis)
+        bits, largest = (53, 1e300) if x.dtype == F64 else (24, 3e38)
+        if size.max(initial=0.0) <= least_bit(wide) * 2.0**bits:
+            return value
+        total = np.cumsum(wide, axis=axis)
+        if exclusive:
+            total, size = total - wide, size - np.abs(wide)
+        slack = (wide.shape[axis] + 1) * 1.01 * 2.0**-bits * size
+
+        def rounded(ends: Value) -> Value:
+            return ta.cast(np.asarray(ends if x.dtype == F64 else ends.astype(F32)), x.dtype)
+
+        return interval(value, *_either_zero(value, rounded(total - slack), rounded(total + slack)), size > 0.99 * largest)
+
+    return applied
+
+
 _DOT_PRECISION = {F64: (53, 1e300), F32: (24, 3e38), ta.E4M3: (13, 3e38), ta.E5M2: (13, 3e38)}
 """Of sums of products, by operands: bits that each addition keeps (22 where not stated), and what may overflow (numbers.md N37)."""
 
@@ -594,6 +631,7 @@ _OWN: dict[str, Callable[[Operation], Function]] = {
     tile.CastOp.name: _cast,
     arith.IndexCastOp.name: _cast,
     tile.ReduceOp.name: _reduce,
+    tile.ScanOp.name: _scan,
 }
 
 

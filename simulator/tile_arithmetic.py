@@ -349,6 +349,36 @@ def reduce(kind: str, x: Value, axis: int) -> Value:
     return np.asarray(np.where(out == 0, zero, out).astype(x.dtype))
 
 
+def scan(kind: str, x: Value, axis: int, exclusive: bool) -> Value:
+    """`tile.scan`: running sum, prod, max or min along `axis`; sums and products of floats in float64 (N46)."""
+    floats = is_float(x.dtype)
+    if kind in ("sum", "prod"):
+        function = np.add if kind == "sum" else np.multiply
+        wide = x.astype(F64) if floats else x
+        identity = np.asarray(0 if kind == "sum" else 1, wide.dtype)
+    else:
+        function = maximum if kind == "max" else minimum
+        wide = x.astype(F32) if is_narrow(x.dtype) else x
+        if floats:
+            identity = np.asarray(-np.inf if kind == "max" else np.inf, wide.dtype)
+        else:
+            info = np.iinfo(x.dtype)
+            identity = np.asarray(info.min if kind == "max" else info.max, wide.dtype)
+    lines = np.moveaxis(wide, axis, 0)
+    out = np.empty_like(lines)
+    running = np.broadcast_to(identity, lines.shape[1:]).astype(wide.dtype)
+    for i, line in enumerate(lines):
+        if exclusive:
+            out[i] = running
+        running = line.astype(wide.dtype) if i == 0 else np.asarray(function(running, line)).astype(wide.dtype)
+        if not exclusive:
+            out[i] = running
+    out = np.moveaxis(out, 0, axis)
+    if not floats:
+        return np.asarray(out.astype(x.dtype))
+    return cast(out if x.dtype == F64 else out.astype(F32), x.dtype)
+
+
 def to_tf32(x: Value) -> Value:
     """f32 values rounded to the 10 bits of tf32's mantissa, to nearest, ties away from zero; NaN and infinities stay."""
     rounded = ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(F32)

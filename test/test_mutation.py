@@ -216,3 +216,16 @@ def test_results_that_depend_on_the_schedule_are_not_compared() -> None:
     trial = Trial(launched)
     (dropped,) = [m for m in sites(launched)["drop-op"] if m.opcode.startswith("red.")]
     assert trial.judge(dropped).outcome == "reported"
+
+
+def test_the_table_in_documents() -> None:
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
+    from tables import mutants_table
+
+    found = {"drop-wait": {"reported": 2, "equivalent": 1, "missed": 1}}
+    rows = {"kinds": found, "outcomes": found["drop-wait"], "reported_of_all": 0.5, "reported_of_those_not_equivalent": 2 / 3}
+    text = mutants_table({**rows, "programs": [{}], "date": "2026-01-01"})
+    assert "| drop-wait | 4 | 2 | 1 | 1 |" in text and "50.0% of all" in text and "66.7% of those that can matter" in text

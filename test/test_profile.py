@@ -123,9 +123,19 @@ def test_launches_on_a_gpu(gpu):
     assert {one.device for one in p.launches} == {3}
     lines = [line.split() for line in str(p).splitlines()[1:]]
     assert lines[0] == ["add", "N=1000", "2", "4.000", "ms", "2.000", "ms", "0.0", "50.0", "50", "%"]
-    assert lines[1] == ["add", "N=1", "1", "2.000", "ms", "2.000", "ms", "0.5", "0.0", "50", "%"]
+    assert lines[1] == ["add", "N=1", "1", "2.000", "ms", "2.000", "ms", "0.5", "0.0", "100", "%"], "f32 has half the peak of 16 bits"
     bound_by_memory.on_gpu(None, [0, 0, 0], 5)
     assert gpu.closed == 6, "no events outside of a profile"
+
+
+def test_the_roofline_knows_what_is_multiplied():
+    """Eight bits are twice as fast as sixteen; the masks and indices beside them do not count."""
+    def args(*dtypes):
+        return [*[ArrayArg(f"a{i}", dtype, ("N",), (1,), "r") for i, dtype in enumerate(dtypes)], ArrayArg("c", "f16", ("N",), (1,), "w"), ScalarArg("s", "i8")]
+
+    assert [profile.operand_bytes(args(*dtypes)) for dtypes in (("bf16", "bf16"), ("f32", "i8"), ("i8", "i32"), ("f64",), ())] == [2, 4, 1, 8, 2]
+    times = [roofline(Launched("k", {}, 0, 4_000_000, 0, operands=nbytes), 1e12, 1e12) for nbytes in (1, 2, 4)]
+    assert times == pytest.approx([0.002, 0.004, 0.008])
 
 
 def test_the_roofline():

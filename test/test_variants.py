@@ -61,7 +61,7 @@ def test_counts_of_a_product():
     work = counted(gemm, "sm_90a", BM=128, BN=256)
     assert work.grid == ("M ceildiv 128", "N ceildiv 256")
     # 128·256·64 multiplications at 2048 a clock; (128 + 256)·64 elements of two bytes; 128·256 of four, once
-    assert Term(("K ceildiv 64",), 1024, 49152, 0) in work.terms
+    assert Term(("K ceildiv 64",), 1024, 49152, 0, True) in work.terms
     assert Term((), 0, 0, 131072) in work.terms
     assert work.split == SplitLoop("K ceildiv 64", 131072)
     assert work.persistent and work.resident == 1 and work.warps == 12
@@ -71,7 +71,7 @@ def test_counts_of_a_product():
 def test_narrow_instructions_wait_for_shared_memory():
     """m64n16k16: (64 + 16)·16 elements of two bytes at 128 a clock, 20, not 8."""
     work = counted(gemm, "sm_90a", BM=64, BN=16)
-    assert Term(("K ceildiv 64",), 80, 10240, 0) in work.terms
+    assert Term(("K ceildiv 64",), 80, 10240, 0, True) in work.terms
 
 
 def test_counts_of_loops_and_arithmetic():
@@ -82,9 +82,27 @@ def test_counts_of_loops_and_arithmetic():
     assert work.split is None and work.grid == ("M",) and work.resident > 8
 
 
+def test_only_the_split_loop_is_shared():
+    """Normalisation: a loop that adds up, and one that scales by what came of it."""
+
+    @tesela.kernel
+    def normalized(x: Array[f32, M, N], y: Array[f32, M, N]):
+        m = tesela.grid(M)
+        total = tesela.zeros((1024,), f32)
+        for n in tesela.range(0, N, 1024):
+            total += x[m, n : n + 1024]
+        whole = total.sum()
+        for n in tesela.range(0, N, 1024):
+            y[m, n : n + 1024] = x[m, n : n + 1024] / whole
+
+    work = counted(normalized, "sm_80")
+    inside = [term for term in work.terms if term.trips]
+    assert [term.shared for term in inside] == [True, False] and [term.stored for term in inside] == [0, 4096]
+
+
 # ---- the model ------------------------------------------------------------------------------------------------------
 
-TERMS = (Term(("K ceildiv 64",), 512, 100, 0), Term((), 0, 0, 4096))
+TERMS = (Term(("K ceildiv 64",), 512, 100, 0, True), Term((), 0, 0, 4096))
 LONG = Work(("M ceildiv 64",), 4, 1024, 1, False, 1000, 10**6, TERMS, MACHINE, SplitLoop("K ceildiv 64", 4096))
 
 
@@ -103,6 +121,13 @@ def test_splitting_pays_for_long_loops_of_small_grids():
     assert clocks(LONG, 64, 64 * 1000, 8) < clocks(LONG, 64, 64 * 1000) / 6
     assert clocks(LONG, 64, 64 * 4, 4) > clocks(LONG, 64, 64 * 4)
     assert clocks(LONG, 100 * 64, 64 * 1000, 2) > clocks(LONG, 100 * 64, 64 * 1000)
+
+
+def test_what_follows_a_split_loop_is_done_by_one_block():
+    """A second loop of as many trips, which the last part does alone: splitting the first one saves half at most."""
+    both = Work(("M ceildiv 64",), 4, 1024, 1, False, 1000, 10**6, (*TERMS, Term(("K ceildiv 64",), 512, 0, 0)), MACHINE, LONG.split)
+    whole, split = clocks(both, 64, 64 * 1000), clocks(both, 64, 64 * 1000, 8)
+    assert whole / 2 < split < whole
 
 
 def test_nothing_is_faster_than_memory():

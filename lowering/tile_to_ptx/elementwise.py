@@ -395,10 +395,11 @@ def float_bits(value: float, kind: Attribute) -> int:
         case Float64Type():
             bits = struct.unpack("<Q", struct.pack("<d", value))[0]
             return bits - (bits >> 63 << 64)
-        case Float8E4M3FNType():
-            return int(np.asarray(value, np.float32).astype(ml_dtypes.float8_e4m3fn).view(np.uint8))
-        case Float8E5M2Type():
-            return int(np.asarray(value, np.float32).astype(ml_dtypes.float8_e5m2).view(np.uint8))
+        case Float8E4M3FNType() | Float8E5M2Type():
+            dtype = ml_dtypes.float8_e5m2 if isinstance(kind, Float8E5M2Type) else ml_dtypes.float8_e4m3fn
+            largest = float(ml_dtypes.finfo(dtype).max)
+            finite = min(max(value, -largest), largest) if np.isfinite(value) else value
+            return int(np.asarray(finite, np.float32).astype(dtype).view(np.uint8))
         case BFloat16Type():
             bits = struct.unpack("<I", struct.pack("<f", value))[0]
             if value != value:

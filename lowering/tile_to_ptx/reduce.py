@@ -35,7 +35,8 @@ DOUBLE_IDENTITIES = {
 }  # fmt: skip
 
 
-def _identity(kind: ReduceKind, floats: bool, bits: int) -> int:
+def identity_of(kind: ReduceKind, floats: bool, bits: int) -> int:
+    """What changes nothing, as bits of the type that a reduction or scan of this element type is done in."""
     if floats and bits == 64:
         return DOUBLE_IDENTITIES[kind]
     low, high = (MINUS_INF, PLUS_INF) if floats else (-(1 << bits - 1), (1 << bits - 1) - 1)
@@ -50,7 +51,8 @@ def _identity(kind: ReduceKind, floats: bool, bits: int) -> int:
             return high
 
 
-def _combiner(ctx: Context, kind: ReduceKind, floats: bool, cls: str) -> Combine:
+def combiner(ctx: Context, kind: ReduceKind, floats: bool, cls: str) -> Combine:
+    """How two parts of a reduction become one."""
     suffix = f"{'f' if floats else 's'}{cls[1:]}"
     names = {
         ReduceKind.SUM: "add.rn" if floats else "add",
@@ -103,7 +105,7 @@ def _reduce(ctx: Context, op: tile.ReduceOp) -> None:
     values = ctx.get(op.source)
     wide = to_work(ctx, values, element, n) if floats else to_int(ctx, values, element, n)
     cls = wide.type.cls
-    identity = ctx.const(_identity(kind, floats, bits), cls)
+    identity = ctx.const(identity_of(kind, floats, bits), cls)
     indexed = kind in (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
     parts: Parts = [wide]
     inside = inside_tile(ctx, source, shape, [axis])
@@ -114,7 +116,7 @@ def _reduce(ctx: Context, op: tile.ReduceOp) -> None:
         places = [source.value_coords(value)[axis] for value in range(n)]
         found = {c: ctx.add(start, c) for c in dict.fromkeys(places)}
         parts.append(ctx.concat([found[c] for c in places]))
-    combine = _combiner(ctx, kind, floats, cls)
+    combine = combiner(ctx, kind, floats, cls)
 
     parts = _within_thread(ctx, source, axis, parts, combine)
     if ONLY_BEYOND in op.attributes and all(weight < 32 for weight, _ in _axis_digits(source, axis)):

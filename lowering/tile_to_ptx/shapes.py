@@ -89,18 +89,18 @@ def _convert(ctx: Context, op: ConvertOp) -> None:
     kind, shape = op.source.type, shape_of(op.source.type)
     assert isinstance(kind, TensorType)
     check_lowered(ctx, kind.element_type, op)
-    source, result = ctx.layout(op.source), ctx.layout(op.result)
+    ctx.set(op.result, convert_tile(ctx, ctx.get(op.source), kind.element_type, ctx.layout(op.source), ctx.layout(op.result), shape))
+
+
+def convert_tile(ctx: Context, regs: SSAValue, kind: Attribute, source: TVLayout, result: TVLayout, shape: tuple[int, ...]) -> SSAValue:
+    """A tile of `shape` from one layout to another: by other names of registers where each thread has what it needs, else through shared memory."""
     same_thread = source.value_map(result)
     if same_thread is not None:
-        picked = pick_values(ctx, ctx.get(op.source), kind.element_type, source.num_values, same_thread)
-        ctx.set(op.result, picked)
-        return
-    if can_exchange(kind.element_type):
-        ctx.set(op.result, exchange_tile(ctx, ctx.get(op.source), kind.element_type, source, result, shape))
-        return
+        return pick_values(ctx, regs, kind, source.num_values, same_thread)
+    if can_exchange(kind):
+        return exchange_tile(ctx, regs, kind, source, result, shape)
     strides = row_major_strides(shape)
-    moved = exchange(ctx, ctx.get(op.source), kind.element_type, (source, shape, strides), (result, shape, strides))
-    ctx.set(op.result, moved)
+    return exchange(ctx, regs, kind, (source, shape, strides), (result, shape, strides))
 
 
 def _rename(

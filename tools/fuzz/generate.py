@@ -16,7 +16,7 @@ from . import program as p
 from .program import Array, Body, Node, Program, Type
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 16, 17, 24, 31, 32, 32, 33, 48, 63, 64, 64, 65, 96, 100, 127, 128, 128)
-ELEMENTS = {"f32": 40, "f16": 14, "bf16": 14, "i32": 16, "i8": 5, "i16": 4, "i64": 5}
+ELEMENTS = {"f32": 40, "f16": 14, "bf16": 14, "i32": 16, "i8": 5, "i16": 4, "i64": 5, "f64": 4, "f8E4M3FN": 4, "f8E5M2": 2}
 TILE_LIMIT = 4096
 DATA = {"small": 5, "normal": 4, "bits": 1, "special": 2}
 
@@ -220,7 +220,7 @@ class _Generator:
 
     def fill(self, body: Body, scope: Scope, count: int) -> None:
         choices: dict[Callable[[Body, Scope], None], int] = {
-            self.binary: 7, self.unary: 4, self.cast: 3, self.choose: 2, self.more: 3, self.reduce: 2, self.spread: 2,
+            self.binary: 7, self.unary: 4, self.cast: 3, self.choose: 2, self.more: 3, self.reduce: 2, self.scan: 1, self.spread: 2,
             self.move: 1, self.reshape: 1, self.dot: 1, self.fma: 1, self.save: 1, self.divide: 1, self.compare: 1,
         }  # fmt: skip
         if scope.depth < 2:
@@ -275,6 +275,11 @@ class _Generator:
         if a := self.pick(scope, lambda t: bool(t.shape)):
             (self.store_own if self.random.random() < 0.5 else self.store)(body, scope, *a)
 
+    def scan(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: bool(t.shape) and t.element != "i1"):
+            kind, axis = self.random.choice(("sum", "prod", "max", "min")), self.random.randrange(len(a[1].shape))
+            self.add(body, scope, a[1], "tile.scan", [a[0]], kind=kind, axis=axis, exclusive=self.random.random() < 0.3)
+
     def reduce(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: bool(t.shape) and t.element != "i1"):
             kind, axis = self.random.choice(p.REDUCTIONS), self.random.randrange(len(a[1].shape))
@@ -322,7 +327,7 @@ class _Generator:
             self.add(body, scope, Type(a[1].element, tuple(shape)), "tile.reshape", [a[0]], how=how)
 
     def dot(self, body: Body, scope: Scope) -> None:
-        element = self.random.choice(("bf16", "f16"))
+        element = self.random.choice(("bf16", "f16", *p.DOTS))
         batch = (self.random.choice((1, 2, 3)),) if self.random.random() < 0.1 else ()
         m, n, k = (self.random.choice((*self.extents, 16, 32, 64)) for _ in range(3))
         if prod(batch) * max(m * n, m * k, k * n) > TILE_LIMIT:
@@ -343,7 +348,7 @@ class _Generator:
         """A loop as kernels have it: operands of one or two dots loaded window by window, accumulators carried round
         it, what was loaded or computed used in the next trip or after the loop, sometimes more of anything between;
         sometimes within another loop."""
-        element = self.random.choice(("bf16", "f16"))
+        element = self.random.choice(("bf16", "f16", "bf16", "f16", "f8E4M3FN", "f32"))
         m, n, k, d = (self.random.choice((8, 16, 16, 24, 32, 32, 64, 64, 12, 33)) for _ in range(4))
         if self.random.random() < 0.3:
             m = self.random.choice((64, 128))

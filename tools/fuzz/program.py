@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-FLOATS = ("f16", "bf16", "f32", "f64")
+FLOATS = ("f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2")
 APPROXIMABLE = ("f16", "bf16", "f32")
 INTEGERS = ("i8", "i16", "i32", "i64")
 WITH_BITS = (*INTEGERS, "i1")
@@ -49,7 +49,7 @@ UNARY: dict[str, tuple[str, ...]] = {
 FLOAT_PREDICATES = ("oeq", "one", "olt", "ole", "ogt", "oge", "ueq", "une", "ult", "ule", "ugt", "uge")
 INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
-DOTS = {"f16": "f32", "bf16": "f32"}
+DOTS = {"f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", "i8": "i32", "f8E4M3FN": "f32", "f8E5M2": "f32"}
 """Operand type of a dot -> accumulator type."""
 MAX_ELEMENTS = 8192
 MAX_WHILE_TRIPS = 3
@@ -381,6 +381,13 @@ class _Renderer:
         element = "i32" if what.startswith("arg") else kind.element
         result = Type(element, (*kind.shape[:axis], *kind.shape[axis + 1 :]))
         self.define(node, result, f"tile.reduce {what} {self.name(node.args[0])} axis {axis} : {kind} -> {result}")
+
+    def op_scan(self, node: Node) -> None:
+        """`kind`, `axis`, `exclusive`."""
+        kind, axis, what = self.typed(node.args[0]), node.attrs["axis"], node.attrs["kind"]
+        require(axis < len(kind.shape) and kind.element in (*FLOATS, *INTEGERS))
+        exclusive = " exclusive" if node.attrs["exclusive"] else ""
+        self.define(node, kind, f"tile.scan {what} {self.name(node.args[0])} axis {axis}{exclusive} : {kind} -> {kind}")
 
     def op_dot(self, node: Node) -> None:
         a, b, c = (self.typed(arg) for arg in node.args)

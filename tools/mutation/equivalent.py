@@ -126,7 +126,9 @@ def _arrive_alike(right: list[Event], wrong: list[Event]) -> bool:
 
 
 def still_waited_for(case: Case) -> bool:
-    return all(_waited(run, flight) for run in case.faulty for flight in run.flights)
+    return all(
+        _waited(run, part) for run in case.faulty for flight in run.flights for part in flight.of_blocks(run.machine.block_stride)
+    )
 
 
 def swap_keeps_groups(case: Case) -> bool:

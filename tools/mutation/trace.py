@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -51,8 +51,8 @@ class Event:
 
 @dataclass
 class Flight:
-    """An asynchronous operation: who issued it when (per owner), the bytes that it read and wrote (and the threads that asked
-    for what was written), the mbarriers that it signals, and when each owner's wait covered it (all of it, or
+    """An asynchronous operation: who issued it when (per owner), the bytes that it read and wrote (with the thread that asked
+    for each), the mbarriers that it signals, and when each owner's wait covered it (all of it, or
     what it reads)."""
 
     kind: str
@@ -64,6 +64,7 @@ class Flight:
     signals: Array
     read: list[Array] = field(default_factory=list)
     written: list[Array] = field(default_factory=list)
+    readers: list[Array] = field(default_factory=list)
     writers: list[Array] = field(default_factory=list)
 
     def bytes_of(self, written: bool) -> Array:
@@ -74,6 +75,25 @@ class Flight:
     def covered(self) -> int:
         """When the last owner's wait covered it."""
         return int(self.waited.max())
+
+    def of_blocks(self, stride: int) -> Iterator[Flight]:
+        """The parts that threads of one block each have issued, of `stride` threads: blocks run side by side, and wait each for itself."""
+        first = self.owners * (128 if self.kind == "wgmma" else 1)
+        blocks = np.unique(first // stride).tolist()
+        if len(blocks) == 1:
+            yield self
+            return
+        for block in blocks:
+            mine = first // stride == block
+            parts = [
+                [data[who // stride == block] for data, who in zip(bytes_, threads)]
+                for bytes_, threads in ((self.read, self.readers), (self.written, self.writers))
+            ]
+            yield replace(
+                self, owners=self.owners[mine], groups=self.groups[mine], waited=self.waited[mine], reads_waited=self.reads_waited[mine],
+                read=parts[0], written=parts[1],
+                readers=[who[who // stride == block] for who in self.readers], writers=[who[who // stride == block] for who in self.writers],
+            )  # fmt: skip
 
     @property
     def reads_covered(self) -> int:
@@ -176,11 +196,9 @@ class Trace(Observer):
         rows = addresses.reshape(-1, addresses.shape[-1])
         if self._op is not None:
             flight = self._op.note
-            if kind == "async load":
-                flight.read.append(where)
-            else:
-                flight.written.append(where)
-                flight.writers.append(np.broadcast_to(threads[:, None], (*rows.shape, size)).reshape(-1))
+            bytes_, who = (flight.read, flight.readers) if kind == "async load" else (flight.written, flight.writers)
+            bytes_.append(where)
+            who.append(np.broadcast_to(threads[:, None], (*rows.shape, size)).reshape(-1))
             if kind != "async load" and space == "global":
                 for row in rows:
                     self._wrote(machine, row, mixed(row, size), threads)
@@ -205,12 +223,11 @@ class Trace(Observer):
         if isinstance(operation, WarpgroupMma):
             threads = (operation.owners[:, None] * 128 + np.arange(128)).reshape(-1)
             reads, writes = reads_and_writes(machine.code.steps[machine.position].instrs[0])
-            for names, into in ((reads, flight.read), (writes, flight.written)):
+            for names, bytes_, who in ((reads, flight.read, flight.readers), (writes, flight.written, flight.writers)):
                 rows = [self._registers[n] for n in names if n in self._registers]
                 if rows:
-                    if into is flight.written:
-                        flight.writers.append(np.tile(threads, len(rows)))
-                    into.append(places(REGISTERS, np.array(rows)[:, None] * machine.thread_count + threads, 1))
+                    who.append(np.tile(threads, len(rows)))
+                    bytes_.append(places(REGISTERS, np.array(rows)[:, None] * machine.thread_count + threads, 1))
             self._stamp(threads, hash_of("wgmma"))
         else:
             self._stamp(operation.owners, hash_of(operation.kind))

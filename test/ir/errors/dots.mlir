@@ -1,26 +1,26 @@
 // Dots that have no instruction, or no room.
 // RUN: tesela-opt %s --split-input-file --verify-diagnostics -p plan-dataflow,infer-layouts,alloc-shared --target sm_90a
 
-tile.kernel @types(%A: memref<?x?xf32, strided<[?, 1]>> [M, K]) grid(%g = M) {
+tile.kernel @types(%A: memref<?x?xi16, strided<[?, 1]>> [M, K]) grid(%g = M) {
   %c0 = arith.constant 0 : index
-  %f0 = arith.constant 0.0 : f32
-  %zero = tile.full %f0 : f32 -> tensor<64x64xf32>
-  %a = tile.load %A[%c0, %c0] : memref<?x?xf32, strided<[?, 1]>> -> tensor<64x64xf32>
-  // expected-error@+2 {{dot takes f16 or bf16 operands, found f32}}
-  // expected-hint@+1 {{other types run in the interpreter only: convert the operands (tile.cast; x.to(f16) in Python)}}
-  %d = tile.dot %a, %a, %zero : tensor<64x64xf32>, tensor<64x64xf32> -> tensor<64x64xf32>
+  %f0 = arith.constant 0 : i16
+  %zero = tile.full %f0 : i16 -> tensor<64x64xi16>
+  %a = tile.load %A[%c0, %c0] : memref<?x?xi16, strided<[?, 1]>> -> tensor<64x64xi16>
+  // expected-error@+2 {{dot takes no operands of i16; it takes f16, bf16, f8E4M3FN, f8E5M2, i8, ui8, f32, f64}}
+  // expected-hint@+1 {{convert the operands (tile.cast; x.to(f16) in Python)}}
+  %d = tile.dot %a, %a, %zero : tensor<64x64xi16>, tensor<64x64xi16> -> tensor<64x64xi16>
 }
 
 // -----
 
 tile.kernel @accumulator(%A: memref<?x?xf16, strided<[?, 1]>> [M, K]) grid(%g = M) {
   %c0 = arith.constant 0 : index
-  %f0 = arith.constant 0.0 : f16
-  %zero = tile.full %f0 : f16 -> tensor<64x64xf16>
+  %f0 = arith.constant 0.0 : f64
+  %zero = tile.full %f0 : f64 -> tensor<64x64xf64>
   %a = tile.load %A[%c0, %c0] : memref<?x?xf16, strided<[?, 1]>> -> tensor<64x64xf16>
-  // expected-error@+2 {{dot sums in f32, but the accumulator is f16}}
+  // expected-error@+2 {{a dot of f16 sums in f32 or f16, but the accumulator is f64}}
   // expected-hint@+1 {{accumulate in f32 and cast the result with tile.cast}}
-  %d = tile.dot %a, %a, %zero : tensor<64x64xf16>, tensor<64x64xf16> -> tensor<64x64xf16>
+  %d = tile.dot %a, %a, %zero : tensor<64x64xf16>, tensor<64x64xf16> -> tensor<64x64xf64>
 }
 
 // -----

@@ -71,7 +71,7 @@ tile.kernel @k(%A: memref<?x?xf32> [M, N], %p: i1, %f: f32, %h: f16, %i: i32) gr
   %29 = tile.cast %v : tensor<8xf32> -> f16
   // expected-error@+1 {{'tile.cast': 'saturate' is for casts to floats; casts to integers say it by their type}}
   %30 = tile.cast saturate %v : tensor<8xf32> -> tensor<8xi32>
-  // expected-error@+1 {{'tile.cast': cast: i7 is no element type; known: f16, bf16, f32, f64, i1, i8, i16, i32, i64, index}}
+  // expected-error@+1 {{'tile.cast': cast: i7 is no element type; known: f16, bf16, f32, f64, f8E4M3FN, f8E5M2, i1, i8, i16, i32, i64, ui8, index}}
   %31 = tile.cast %v : tensor<8xf32> -> tensor<8xi7>
   // expected-error@+1 {{'tile.cmp': eq does not compare f32: oeq, one, olt … une, ult … for floats; eq, ne, slt, sle, sgt, sge for integers}}
   %32 = tile.cmp eq %v, %v : tensor<8xf32> -> tensor<8xi1>
@@ -255,7 +255,7 @@ tile.kernel @k(%A: memref<?xf32> [M]) dims(%m = M divisible 0) grid(%g = M) {
 
 // -----
 
-// expected-error@+1 {{'tile.kernel': argument %A: i7 is no element type; known: f16, bf16, f32, f64, i1, i8, i16, i32, i64, index}}
+// expected-error@+1 {{'tile.kernel': argument %A: i7 is no element type; known: f16, bf16, f32, f64, f8E4M3FN, f8E5M2, i1, i8, i16, i32, i64, ui8, index}}
 tile.kernel @k(%A: memref<?xi7> [M]) grid(%g = M) {
 }
 
@@ -285,7 +285,7 @@ tile.kernel @k(%A: memref<?x?xf32, affine_map<(d0, d1) -> (d1, d0)>> [M, N]) gri
 
 // -----
 
-// expected-error@+1 {{'tile.kernel': argument %A: tensor<8xf32> is no element type; known: f16, bf16, f32, f64, i1, i8, i16, i32, i64, index}}
+// expected-error@+1 {{'tile.kernel': argument %A: tensor<8xf32> is no element type; known: f16, bf16, f32, f64, f8E4M3FN, f8E5M2, i1, i8, i16, i32, i64, ui8, index}}
 tile.kernel @k(%A: tensor<8xf32>) grid(%g = 1) {
 }
 
