@@ -87,7 +87,8 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
             entry.add_op(op)
         else:
             entry.insert_op_before(op, first)
-    shared_bytes = ctx.scratch_base + ctx.scratch_bytes
+    placed = shared.value.data if isinstance(shared, IntegerAttr) else 0
+    shared_bytes = ctx.scratch_base + ctx.scratch_bytes if ctx.scratch_bytes else placed
     if shared_bytes > target.max_shared_bytes:
         raise ctx.error(
             kernel,
