@@ -93,6 +93,8 @@ class LaunchPlan:
     `cluster_axis` of the logical grid. `shared_bytes`: dynamic shared memory.
     `workspace_bytes`: for each point of the logical grid, of memory that holds nothing before the launch and nothing after it; a plan that asks for some also
     asks for a counter of 32 bits for each point, which is zero before the launch and after it.
+    `programmatic`: whether a launch may begin while the one before it in its stream ends, since the kernel itself waits for that (PTX ISA 9.0
+    §9.7.14.13, griddepcontrol).
     `dims`: the symbolic dimensions' names in order. `notes`: what a reader should know (slow paths taken and why)."""
 
     name: str
@@ -109,6 +111,7 @@ class LaunchPlan:
     notes: tuple[str, ...] = ()
     persistent: bool = False
     workspace_bytes: int = 0
+    programmatic: bool = False
     messages: tuple[MessageSite, ...] = ()
     """Where the program may print, or an assertion fail; with any, there is a parameter of kind 'messages'."""
 

@@ -75,7 +75,7 @@ def parse_module(text: str, filename: str = "<string>", context: Context | None 
         except ParseError as error:
             raise TeselaError(parser.undefined_values() or _diagnostics(error)) from None
         except RecursionError:
-            raise TeselaError.at(parser.place(), "the text is nested too deeply to be read") from None
+            raise TeselaError.at(parser.place(), "the text is nested too deeply to be read", "some 120 regions in one another can be") from None
     if module.location is UNKNOWN_LOC:
         module.location = parser.location_attr(0)
     return module

@@ -33,6 +33,8 @@ from .prologue import place_prologue
 from .stores import finish_stores
 
 DEFAULT_WARPS = 4
+PDL = "pdl"
+"""The attribute that says whether the kernel may begin while another still ends (overlap_launches.py)."""
 
 
 def kernel_warps(kernel: tile.KernelOp) -> int:
@@ -97,6 +99,8 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
     )
     if ctx.min_blocks is not None:
         result.attributes["min_blocks"] = IntegerAttr(ctx.min_blocks, i64)
+    if (pdl := kernel.attributes.get(PDL)) is not None:
+        result.attributes[PDL] = pdl
     result.location = kernel.location
     return result
 
