@@ -69,15 +69,23 @@ def table(results: dict[str, Any], shown: str) -> str:
 
 
 def mutants_table(results: dict[str, Any]) -> str:
-    """Mutants by kind of fault: how many were planted, reported as the right kind, and cannot do harm."""
-    lines = ["| fault | mutants | reported | can do no harm | missed |", "|---|---|---|---|---|"]
+    """Mutants by kind of fault: how many were planted, reported as the right kind, and cannot do harm; and how many faults were no mutants, since they
+    change nothing at their own place."""
+    lines = ["| fault | mutants | reported | can do no harm | missed | passed over |", "|---|---|---|---|---|---|"]
+    passed = results["passed_over"]
     kinds = {**results["kinds"], "all": results["outcomes"]}
     for kind, found in kinds.items():
         total, reported, harmless = sum(found.values()), found.get("reported", 0), found.get("equivalent", 0)
-        lines.append(f"| {kind} | {total} | {reported} | {harmless} | {total - reported - harmless} |")
+        over = sum(passed.values()) if kind == "all" else passed.get(kind, 0)
+        lines.append(f"| {kind} | {total} | {reported} | {harmless} | {total - reported - harmless} | {over} |")
     raw, matter = results["reported_of_all"], results["reported_of_those_not_equivalent"]
-    programs = len(results["programs"])
-    lines += ["", f"{raw:.1%} of all are reported as the right kind, {matter:.1%} of those that can matter; {programs} programs, {results['date']}."]
+    programs, counted = len(results["programs"]), results["programs_with_passed_over_counted"]
+    in_these = "" if counted == programs else f" (counted in {counted} of the programs)"
+    lines += [
+        "",
+        f"{raw:.1%} of all mutants are reported as the right kind, {matter:.1%} of those that can matter; {programs} programs, {results['date']}. "
+        f"Passed over{in_these}: faults that change nothing at their own place on the arguments at hand, which are no mutants.",
+    ]
     return "\n".join(lines) + "\n"
 
 
