@@ -1,22 +1,26 @@
 """The judge over every program of the repository: no report may come, under many schedules; and how fast it runs.
 
-    python bench/judge.py --json bench/results/judge.json
+    python bench/judge.py --json bench/results/judge.json       # goes on where the file ends
     python bench/judge.py --seeds 5 --only kernels/
 
 Each program of `test/judged_programs.py` runs for each target under the policies 'latest' and 'earliest' and under
 `--seeds` random schedules with races on, in a process of its own, whose largest resident memory is recorded. Speed is
 measured on one core in this process, on a GEMM, a histogram and a row softmax, with races off and on (the fastest of
-five runs). Exit status 1 if anything is reported, or a program takes more than MEMORY_MB or a speed is below LIMITS.
+five runs). A results file is written after every program, so a run can be broken off; programs that it holds for the same
+number of seeds and the same commit are not run again. Exit status 1 if anything is reported, or a program takes more than
+MEMORY_MB or a speed is below LIMITS.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import resource
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,19 +89,30 @@ def judge_program(job: tuple[str, str, int]) -> dict[str, Any]:
     }
 
 
-def silence(seeds: int, only: str, jobs: int) -> list[dict[str, Any]]:
-    """One row for each program and target."""
-    wanted = [(name, target, seeds) for name in PROGRAMS for target in TARGETS if only in name]
-    rows = []
+def silence(seeds: int, only: str, jobs: int, known: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One row for each program and target, as they are done; those known first."""
+    yield from known
+    done = {(row["program"], row["target"]) for row in known}
+    pairs = [(name, target) for name in PROGRAMS for target in TARGETS if only in name]
+    wanted = [(name, target, seeds) for name, target in pairs if (name, target) not in done]
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
         for row in pool.imap(judge_program, wanted, chunksize=1):
-            rows.append(row)
             print(
                 f"{row['program']:32} {row['target']:7} {row['runs']} runs, {row['seconds']:6.2f} s, {row['peak_mb']} MB, "
                 f"{len(row['reports'])} with reports",
                 flush=True,
             )
-    return rows
+            yield row
+
+
+def commit() -> str:
+    """The commit that is judged, with `+` where files have changed since; results of another are not gone on with."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(("git", *words), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
+    return git("rev-parse", "--short=12", "HEAD") + "+" * bool(changed)
 
 
 def fastest(run: Callable[[], RunResult | None]) -> tuple[float, RunResult | None]:
@@ -171,6 +186,20 @@ def too_slow(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def results(asked: dict[str, Any], rows: list[dict[str, Any]], speeds: list[dict[str, Any]]) -> dict[str, Any]:
+    """The results file's contents; `speeds` is empty as long as the run has not ended."""
+    return {
+        "benchmark": "judge",
+        **environment(),
+        "asked": asked,
+        "runs": sum(row["runs"] for row in rows),
+        "runs_with_reports": sum(len(row["reports"]) for row in rows),
+        "peak_mb": max((row["peak_mb"] for row in rows), default=0),
+        "programs": rows,
+        "speed": speeds,
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
@@ -178,27 +207,27 @@ def main() -> int:
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="programs whose names contain it")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="write the results")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the results; go on with what is there")
     arguments = parser.parse_args()
-    rows = silence(arguments.seeds, arguments.only, arguments.jobs)
+    asked = {"seeds": arguments.seeds, "commit": commit()}
+    known: list[dict[str, Any]] = []
+    if arguments.json and arguments.json.exists():
+        before = json.loads(arguments.json.read_text())
+        if before.get("asked") == asked and not asked["commit"].endswith("+"):
+            known = before["programs"]
+    rows: list[dict[str, Any]] = []
+    for row in silence(arguments.seeds, arguments.only, arguments.jobs, known):
+        rows.append(row)
+        if arguments.json:
+            write_json(arguments.json, results(asked, rows, []))
     found = sum(len(row["reports"]) for row in rows)
-    runs = sum(row["runs"] for row in rows)
     peak = max((row["peak_mb"] for row in rows), default=0)
-    print(f"{runs} runs of {len(rows)} programs, {found} with reports, at most {peak} MB")
+    print(f"{sum(row['runs'] for row in rows)} runs of {len(rows)} programs, {found} with reports, at most {peak} MB")
     speeds = speed()
     slow = [text for row in speeds for text in too_slow(row)]
     print("\n".join(slow))
-    results = {
-        "benchmark": "judge",
-        **environment(),
-        "runs": runs,
-        "runs_with_reports": found,
-        "peak_mb": peak,
-        "programs": rows,
-        "speed": speeds,
-    }
     if arguments.json:
-        write_json(arguments.json, results)
+        write_json(arguments.json, results(asked, rows, speeds))
     return 1 if found or slow or peak > MEMORY_MB else 0
 
 

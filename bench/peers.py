@@ -63,8 +63,6 @@ ATTENTIONS = tuple(
     for shape in ((4, 16, 4096, 128), (1, 16, 16384, 128), (4, 32, 4096, 64), (4, 8, 4096, 256), (16, 16, 1024, 128), (32, 16, 512, 128))
 )
 """Batch, heads, length, head dimension; whether causal."""
-ATTENTION_TILES = {64: (192, 128), 128: (128, 128), 256: (128, 64)}
-"""Rows of queries and of keys of a tile, by head dimension."""
 SOFTMAXES = ((16384, 8192), (8192, 1024), (1823, 781))
 ADDS = (2**28, 2**20, 1_000_003)
 GRAPH_BYTES = 64 * 2**20
@@ -196,9 +194,8 @@ def attention(torch: Torch, batch: int, heads: int, length: int, head: int, caus
     q, k, v = (torch.randn(batch, heads, length, head, dtype=bf16) for _ in range(3))
     flat = [x.view(batch * heads, length, head) for x in (q, k, v)]
     out, scale = torch.torch.empty_like(flat[0]), head**-0.5
-    rows, columns = ATTENTION_TILES[head]
     sdpa = torch.torch.nn.functional.scaled_dot_product_attention
-    ours = torch.system("tesela", lambda: kernel(*flat, out, scale=scale, HEAD=head, CAUSAL=causal, BM=rows, BN=columns))
+    ours = torch.system("tesela", lambda: kernel(*flat, out, scale=scale, HEAD=head, CAUSAL=causal))
     systems = [torch.checked(ours, out, _attend(torch, *flat, scale, causal), 1e-2)]
     for name, backend in (("cuDNN", SDPBackend.CUDNN_ATTENTION), ("FlashAttention", SDPBackend.FLASH_ATTENTION)):
 

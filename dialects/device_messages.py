@@ -20,7 +20,7 @@ BUFFER_BYTES = 1 << 20
 UNIT = 8
 """Records and their parts begin at multiples of so many bytes."""
 
-ELEMENT_BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "index": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+ELEMENT_BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "index": 8, "ui8": 1, "f8E4M3FN": 1, "f8E5M2": 1, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 
 
 def padded(nbytes: int) -> int:

@@ -349,10 +349,10 @@ def atomic_refusal(kind: AtomicKind, element: Attribute) -> str | None:
     width = getattr(element, "bitwidth", 64)
     if kind in (AtomicKind.AND, AtomicKind.OR, AtomicKind.XOR) and floats:
         return f"'{kind}' is for integers, found {element}"
-    if kind is AtomicKind.ADD and floats:
+    if kind is AtomicKind.ADD and floats and width >= 16:
         return None
     if floats and width != 32:
-        return f"'{kind}' of {element} has no atomic form: f32 has, and for f16 and bf16 only 'add'"
+        return f"'{kind}' of {element} has no atomic form: f32 has, and for f16, bf16 and f64 only 'add'"
     if width not in (32, 64):
         return f"'{kind}' of {element} has no atomic form: i32 and i64 have"
     return None

@@ -25,7 +25,7 @@ def register_class(kind: Attribute) -> str:
 @irdl_op_definition
 class InlinePtxOp(IRDLOperation):
     """`%y = tile.inline_ptx "lg2.approx.f32 $0, $1;" (%x) : (tensor<8xf32>) -> (tensor<8xf32>)`: for each element, the results $0 … of the operands that
-    follow them. i8 stands sign-extended in 16 bits, f16 and bf16 in 16, i1 in a predicate."""
+    follow them. Elements of 8 bits stand in 16, i8 by its sign and others with zeros above; i1 in a predicate."""
 
     name = "tile.inline_ptx"
     text = prop_def(StringAttr)

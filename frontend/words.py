@@ -203,8 +203,8 @@ def atomic_add(place: Operand, value: Operand) -> Tile:
     """`tesela.atomic_add(x[i : i + 64], value)` or `tesela.atomic_add(counts[index], 1)`: add to elements that other blocks, or elements of the same tile, may
     update too; gives what stood there before (0 past the edges).
 
-    `place` is an element or a slice of an array, or an array indexed by a tile; `value` broadcasts to it. i32, i64 (they wrap), f32, f16, and from sm_90
-    on bf16. Updates are relaxed: they order no other accesses. Sums of integers do not depend on their order, sums of floats do.
+    `place` is an element or a slice of an array, or an array indexed by a tile; `value` broadcasts to it. i32, i64 (they wrap), f64, f32, f16, and from
+    sm_90 on bf16. Updates are relaxed: they order no other accesses. Sums of integers do not depend on their order, sums of floats do.
     """
     ...
 
@@ -557,8 +557,8 @@ def inline_ptx(text: str, *operands: Operand, result: Any) -> Any:
     """Instructions of PTX for each element: `tesela.inline_ptx("lg2.approx.f32 $0, $1;", x, result=f32)`.
 
     `result`: the element type of the result, or a tuple of those of several; `$0` … are the results, then the operands, which broadcast together; `%name` is a
-    register of the text's own. Instructions are separated by `;`, checked against the instruction table, and must have no effects. i8 stands sign-extended
-    in 16 bits, f16 and bf16 in 16, i1 in a predicate.
+    register of the text's own. Instructions are separated by `;`, checked against the instruction table, and must have no effects. Elements of 8
+    bits stand in 16, i8 by its sign and others with zeros above; i1 in a predicate.
     """
     ...
 

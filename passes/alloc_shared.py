@@ -146,10 +146,9 @@ LARGEST_SCANNED = 8
 def scratch_bound(kernel: tile.KernelOp) -> int:
     """Bytes, at most, of the region through which threads exchange elements: whole tiles where layouts change, a part of the result from
     each warp where a reduction crosses warps. Of a kernel with roles the sum of theirs. Layouts must be known."""
-    for op in kernel.body.block.ops:
-        if isinstance(op, async_copy.RolesOp):
-            return sum(region_scratch(body) for body in op.bodies)
-    return region_scratch(kernel.body)
+    roles = next((op for op in kernel.body.block.ops if isinstance(op, async_copy.RolesOp)), None)
+    bound = region_scratch(kernel.body) if roles is None else sum(region_scratch(body) for body in roles.bodies)
+    return bound + SCRATCH_ALIGNMENT if bound else 0  # it starts at a multiple of that, somewhere behind the channels
 
 
 def region_scratch(region: Region) -> int:

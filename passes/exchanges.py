@@ -25,8 +25,6 @@ from ..dialects.linear_layout import BANKS, WORD, lanes_per_wavefront
 from . import layout_costs
 from .matrix_access import BufferAccess, buffer_access
 
-ALIGNMENT = BANKS * WORD
-"""What a buffer's start must be a multiple of for its banks to be those of its offsets."""
 MOST_LANES = 32
 EXCHANGED_BITS = (8, 16, 32, 64)
 """Bits of the elements whose tiles are exchanged as a whole; others go element by element."""

@@ -30,7 +30,7 @@ from .dot_candidates import DotCandidate
 from .exchanges import EXCHANGED_BITS, Exchange, plan_exchange
 from .infer_layouts import Solved
 from .layout_problem import put_choice
-from .layout_rules import tile_of, trips
+from .layout_rules import Dot, tile_of, trips
 from .layout_solver import Solution, Table, Variable
 from .matrix_access import buffer_access, matrix_form
 from .stage_stores import part_layout
@@ -123,7 +123,7 @@ def _tile_text(kind: TensorType) -> str:
 # ---- dots -----------------------------------------------------------------------------------------------------------
 
 
-def _dot(solved: Solved, op: Operation, variable: Variable[DotCandidate]) -> Choice:
+def _dot(solved: Solved, op: Dot, variable: Variable[DotCandidate]) -> Choice:
     made, way = solved.made, solved.solution.candidate(variable)
     offer = made.offers[op]
     acc = tile_of(op.operands[2])

@@ -12,7 +12,8 @@ What leaves L2 for a 128×256 tile of the result falls from 48 to 32 KB a trip. 
 all of them, so whoever gives a slot back tells all of them.
 
 **What must hold.** The kernel has roles and walks its grid itself (specialize_warps, persist_grid), which then goes from pair to pair; where the axis has
-an odd number of points, the last pair has one point outside of the grid, which loads zeros and stores nothing. A put by TMA (which rules out that the block
+an odd number of points, the last pair has one point outside of the grid, which loads like any other and stores nothing. So that it
+reads nothing that others write, no array that is written may be one that is read. A put by TMA (which rules out that the block
 has stored there before: it could not tell the others when) can be shared if
 
 - its place does not depend on the axis: then all blocks ask for the same tile;
@@ -37,10 +38,12 @@ from xdsl.ir import Operation
 from xdsl.traits import MemoryWriteEffect
 
 from ..dialects import async_copy, tile
+from ..dialects.array_effects import READ, accesses_inside
 from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import SharedLayout
 from ..dialects.layout_attrs import SharedLayoutAttr
 from ..dialects.target import Target
+from . import dot_rules
 from .base import Pass, PassContext
 from .grid_axes import GridAxes
 from .machine_costs import L2_SHARE_BYTES_PER_CLOCK
@@ -108,6 +111,17 @@ def outward_effects(kernel: tile.KernelOp) -> list[Operation]:
     return [op for op in kernel.walk() if op.name.startswith("tile.") and op.has_trait(MemoryWriteEffect)]
 
 
+def _read_and_written(kernel: tile.KernelOp) -> str | None:
+    """An array that the kernel reads and that may be what it writes, as text."""
+    accesses = list(accesses_inside(kernel))
+    read = [array for array, access in accesses if access == READ]
+    read += [op.array for op in kernel.walk() if isinstance(op, async_copy.PutOp)]
+    for array in read:
+        if any(access != READ and dot_rules.may_alias(kernel, array, other) for other, access in accesses):
+            return f"%{array.name_hint}" if array.name_hint else "an array"
+    return None
+
+
 @dataclass(frozen=True)
 class Shared:
     """Clusters of `blocks` points along `axis`, which share what `puts` load."""
@@ -129,6 +143,8 @@ def _decide(kernel: tile.KernelOp, target: Target, wanted: int | None) -> Shared
     for op in outward_effects(kernel):
         if any(value.uses for value in op.results):
             return f"the kernel goes on with a result of {op.name}, which a point outside of the grid has none of"
+    if (array := _read_and_written(kernel)) is not None:
+        return f"a point outside of the grid would read {array} while another writes it"
     split = decide(kernel, target)
     if not split.puts:
         return split.why_not or "it has roles already"

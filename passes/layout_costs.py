@@ -33,6 +33,8 @@ WARP = 32
 LINE, SECTOR = 128, 32
 SECTOR_SLOTS = 2
 BARRIER = SLOTS * UNITS["barrier"].latency
+GLOBAL_LATENCY = SLOTS * UNITS["global"].latency
+"""What a copy through registers costs beside its instructions: the block waits for it, and none is under way from one trip to the next."""
 SHARED_LATENCY = SLOTS * UNITS["shared"].latency
 SHARED_BYTES_PER_CLOCK = 128
 """Source: 32 banks of 4 bytes (CUDA C++ Programming Guide)."""
@@ -69,8 +71,8 @@ def registers(layout: TVLayout, bits: int, warps: int) -> Cost:
 
 
 @lru_cache(maxsize=8192)
-def global_access(layout: TVLayout, inner: int | None, vector: int, size: int, warps: int) -> Cost:
-    """A load or store of a tile whose elements of `size` bytes lie side by side along dimension `inner` (None: nowhere), up to `vector` of them an
+def global_access(layout: TVLayout, inner: int | None, vector: int, size: int, warps: int, once: bool = False) -> Cost:
+    """A load or store (`once`: warps that hold copies do nothing) of a tile whose elements of `size` bytes lie side by side along dimension `inner` (None: nowhere), up to `vector` of them an
     access. Different positions along the other dimensions count as different lines."""
     if inner is None:
         vector = 1
@@ -89,8 +91,19 @@ def global_access(layout: TVLayout, inner: int | None, vector: int, size: int, w
         for byte in range(first, first + vector * size, SECTOR):
             lines.add((*rest, byte // LINE))
             sectors.add((*rest, byte // SECTOR))
-    each = 1 + SLOTS * len(lines) + SECTOR_SLOTS * len(sectors)
-    return -(-layout.num_values // vector) * warps * each
+    moved = SLOTS * len(lines) + SECTOR_SLOTS * len(sectors)
+    busy = max(1, warps // _warp_copies(layout)) if once else warps
+    return -(-layout.num_values // vector) * (warps + busy * moved)
+
+
+def _warp_copies(layout: TVLayout) -> int:
+    """How many warps hold the same."""
+    copies = weight = 1
+    for mode in layout.thread:
+        if mode.is_broadcast and weight * mode.extent > WARP:
+            copies *= mode.extent if weight >= WARP else weight * mode.extent // WARP
+        weight *= mode.extent
+    return copies
 
 
 def _lane_coords(layout: TVLayout) -> list[tuple[int, ...]]:
@@ -164,8 +177,3 @@ def wgmma_clocks(rows: int, columns: int, from_shared: bool, operand_bytes: int,
     """(clocks of the tensor cores, clocks of shared memory) for one wgmma of rows × columns × k_step elements of `operand_bytes`, times 4."""
     read = (columns + (rows if from_shared else 0)) * k_step * operand_bytes
     return SLOTS * columns // 2, SLOTS * read // SHARED_BYTES_PER_CLOCK
-
-
-def text(costs: Sequence[tuple[str, Cost]]) -> str:
-    """`load 52 + convert 312`, largest first."""
-    return " + ".join(f"{what} {cost}" for what, cost in sorted(costs, key=lambda item: -item[1]) if cost)

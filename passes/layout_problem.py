@@ -175,7 +175,10 @@ def _add_dots(made: LayoutProblem) -> None:
 
 
 def _no_way(dot: Dot, offer: Offer, words: str | None) -> TeselaError:
-    notes = [Diagnostic("note", f"{rejection.text}: {rejection.reason}") for rejection in offer.rejections if set((words or "").split()) & set(rejection.text.split())]
+    wanted, place = set((words or "").split()), nearest_location(dot)
+    notes = [
+        Diagnostic("note", f"{rejection.text}: {rejection.reason}", place) for rejection in offer.rejections if wanted & set(rejection.text.split())
+    ]
     hint = f"the cheapest of {len(offer.candidates)} ways: {', '.join(way.text for way in offer.candidates[:3])}"
     return TeselaError.at(dot, f"no way to compute this dot has all of the words of instruction = \"{words}\"", hint, notes[:3])
 
@@ -331,8 +334,10 @@ def _add_memories(made: LayoutProblem) -> None:
         inner, width = vector_access(made.kernel, made.facts, op, whole=True)
         size = memory_bytes(_kind(value).element_type)
 
+        once = isinstance(op, tile.StoreOp)
+
         def price(layout: TVLayout) -> int:
-            return layout_costs.global_access(layout, inner, width, size, made.warps) * times  # noqa: B023
+            return layout_costs.global_access(layout, inner, width, size, made.warps, once) * times  # noqa: B023
 
         costs = [[price(layout) for layout in cls.candidates]]
         if isinstance(op, tile.StoreOp):
@@ -373,6 +378,11 @@ def _bits(value: SSAValue) -> int:
     return 64 if isinstance(kind, IndexType) else kind.bitwidth  # type: ignore[attr-defined]
 
 
+NO_ROOM = 1 << 24
+"""What an exchange of a tile costs that no shared memory holds: more than anything that is possible, but not forbidden, so that a program without a way round it
+is told what does not fit, later, by bytes."""
+
+
 @dataclass(eq=False)
 class Moves:
     """Conversions of a value from each of `sources` to each of `targets` (None: there is no such layout), `times` times. Through shared memory they are priced
@@ -389,6 +399,8 @@ class Moves:
     def __post_init__(self) -> None:
         self.bits, self.shape = _bits(self.value), tuple(shape_of(_kind(self.value)))
         self.room = layout_costs.scratch(self.shape, self.bits, bool(self.made.buffers))
+        if prod(self.shape) * self.bits // 8 > self.made.target.max_shared_bytes:
+            self.room = NO_ROOM
         self.planned = self.bits in EXCHANGED_BITS and not self.by_elements
 
     def costs(self) -> list[list[int]]:
@@ -628,9 +640,11 @@ def _put_cost(made: LayoutProblem, put: async_copy.PutOp, layout: SharedLayout, 
         width = dot_rules.copy_bytes(put, layout, made.facts.divisor, argument_align(made.kernel, put.array))
     inner = dot_rules.contiguous_dim(put)
     threads = dot_rules.copy_layout(layout, shape, 32 * made.warps, max(1, width // size), inner)
-    moved = layout_costs.global_access(threads, inner, width // size, size, made.warps)
-    # Through registers, what is loaded is stored, too.
-    return moved if via == "cp.async" else moved + threads.num_values * made.warps * (1 + layout_costs.SLOTS)
+    moved = layout_costs.global_access(threads, inner, width // size, size, made.warps, once=True)
+    if via == "cp.async":
+        return moved
+    # Through registers, what is loaded is waited for, and stored.
+    return moved + layout_costs.GLOBAL_LATENCY + threads.num_values * made.warps * (1 + layout_costs.SLOTS)
 
 
 def _fit(made: LayoutProblem, variable: Variable[SharedLayout], dot: Dot, index: int, dims: tuple[int, ...], size: int) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr, TensorType
@@ -353,7 +354,7 @@ def _write(said: Statements, op: async_copy.WriteOp) -> None:
     said.writes.append(op)
 
 
-RULES: dict[type[Operation], Callable[[Statements, Operation], None]] = {
+RULES: dict[type[Operation], Callable[[Statements, Any], None]] = {
     scf.ForOp: _for,
     scf.IfOp: _if,
     scf.WhileOp: _while,

@@ -208,7 +208,7 @@ def _branch(
             costs = factor.costs
             if variable in factor.scope:
                 costs = costs.take(candidate, axis=factor.scope.index(variable))
-            fixed.append(_Factor(tuple(place[v] for v in factor.scope if v != variable), costs))
+            fixed.append(_Factor(tuple(place[v] for v in factor.scope if v != variable), np.asarray(costs)))
         branches.append((constant + sum(int(factor.costs.min()) for factor in fixed), candidate, fixed))
     best, choices = bound, dict[int, int]()
     for least, candidate, fixed in sorted(branches, key=lambda branch: branch[:2]):

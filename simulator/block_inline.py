@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Operation
 
 from ..dialects import tile
 from ..dialects.inline_ptx import InlineError, InlineInstruction
 from ..dialects.tile import element_type, shape_of
 from ..dialects.tile_inline import register_class
+from ..dialects.tile_types import ui8
 from .block_ops import Refused
 from .tile_arithmetic import Value, dtype_of
 
@@ -97,7 +99,8 @@ def _load(name: str, kind: Any) -> list[str]:
     if bits == 1:
         return [f"  ld.global.b8 %byte, [%at]; setp.ne.s16 {name}, %byte, 0;"]
     if bits == 8:
-        return [f"  ld.global.b8 {name}, [%at]; cvt.s16.s8 {name}, {name};"]
+        extend = f"and.b16 {name}, {name}, 255" if kind == ui8 or not isinstance(kind, IntegerType) else f"cvt.s16.s8 {name}, {name}"
+        return [f"  ld.global.b8 {name}, [%at]; {extend};"]
     return [f"  ld.global.b{bits} {name}, [%at];"]
 
 

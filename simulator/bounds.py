@@ -228,7 +228,7 @@ def _absolute(function: Function) -> Function:
         out = plain(x)
         if not isinstance(x, Interval) or not isinstance(out, Interval):
             return out
-        straddles = (x.low < 0) & (x.high > 0)
+        straddles = (x.low < 0) & (x.high > 0) & ~is_anything(x)  # which may be NaN
         return interval(out.value, np.where(straddles, np.zeros_like(out.low), out.low), out.high)
 
     return applied

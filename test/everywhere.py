@@ -31,3 +31,13 @@ def everywhere(kernel, arrays, constants=None, targets=TARGETS):
         check_results(given, allowed)
         results.append(given)
     return results
+
+
+def on_gpu(kernel, arrays, constants=None):
+    """Run the kernel on the GPU on copies of the arrays, and check that each result is one of those that are allowed."""
+    constants = constants or {}
+    allowed = allowed_results(kernel.trace(**constants), {name: array.copy() for name, array in arrays.items()})
+    given = {name: array.copy() for name, array in arrays.items()}
+    options = {name: value for name, value in constants.items() if name != "T"}
+    kernel(**given, **options, device="cuda")
+    check_results(given, allowed)

@@ -1,7 +1,7 @@
 """Random loops of loads and dots, pipelined and not, some of them split among blocks: `python test/random_loops.py SECONDS [FIRST]` looks for one that differs.
 
 Each seed gives a program (several operands and accumulators, loads at moving places, dots on loaded and on computed tiles, stores, conditionals;
-flat, nested, one after another or in a conditional), a target, a number of stages and trips, and an order of events.
+flat, nested, one after another or in a conditional), a target, a number of stages and trips, roles, clusters, and an order of events.
 """
 
 from __future__ import annotations
@@ -176,8 +176,11 @@ def check(seed: int) -> str | None:
     pad, trips = rng.choice((0, 8, 2, 1) if program.align == 2 else (0, 8, 2)), rng.choice((0, 1, 2, 3, stages - 1, stages, stages + 1, 9))
     roles, runs = rng.random() < 0.4, []
     split = rng.choice(("", "", ", split = 2 : i64", ", split = 3 : i64"))
+    blocks = rng.choice((1, 2)) if roles else 1
     for number in (1, stages):
-        compiled = compile(program.text(number, f"warp_specialize = {str(roles and number > 1).lower()}{split}"), target)
+        apart = roles and number > 1
+        clusters = f", cluster = {blocks if apart else 1} : i64"
+        compiled = compile(program.text(number, f"warp_specialize = {str(apart).lower()}{clusters}{split}"), target)
         arrays = program.arrays(trips, seed, pad)
         with order(rng.choice(ORDERS) if number > 1 else "latest", races=number > 1):
             compiled(**arrays, device="sim")
@@ -192,7 +195,10 @@ def check(seed: int) -> str | None:
     for one, other, what in ((0, 1, "simulated"), (2, 3, "interpreted")):
         for name in runs[one]:
             if runs[one][name].tobytes() != runs[other][name].tobytes():
-                return f"seed {seed}: {name} differs {what}: {target}, {stages} stages, {trips} trips, pad {pad}, roles {roles}{split}"
+                return (
+                    f"seed {seed}: {name} differs {what}: {target}, {stages} stages, {trips} trips, pad {pad}, roles {roles}, "
+                    f"clusters of {blocks}{split}"
+                )
     found, wanted = runs[0]["C"].astype(np.float64), runs[2]["C"].astype(np.float64)
     scale = np.abs(wanted).max(initial=1)
     if np.isfinite(scale) and not np.allclose(found, wanted, atol=0.05 * scale, rtol=0.05, equal_nan=True):

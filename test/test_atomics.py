@@ -8,12 +8,12 @@ import pytest
 from everywhere import TARGETS, everywhere
 
 import tesela
-from tesela import Array, TeselaError, bf16, f16, f32, i32, i64
+from tesela import Array, TeselaError, bf16, f16, f32, f64, i32, i64
 from tesela.simulator.bounds import allowed_results, check_results
 
 M, N, K, L = tesela.dims("M N K L")
 T = tesela.dtype("T")
-TYPES = {f32: np.float32, f16: np.float16, bf16: ml_dtypes.bfloat16, i32: np.int32, i64: np.int64}
+TYPES = {f64: np.float64, f32: np.float32, f16: np.float16, bf16: ml_dtypes.bfloat16, i32: np.int32, i64: np.int64}
 
 
 def random(*shape, dtype=np.float32, seed=0):
@@ -118,7 +118,7 @@ def counts(x: Array[i32, N], found: Array[T, K]):
     tesela.atomic_add(found[tesela.where(inside, x[i : i + 64], -1)], 1)
 
 
-@pytest.mark.parametrize("dtype", [i32, i64, f32, f16, bf16])
+@pytest.mark.parametrize("dtype", TYPES)
 def test_counts(dtype):
     x = np.random.default_rng(3).integers(-2, 13, 200, dtype=np.int32)
     expected = np.bincount(x[(x >= 0) & (x < 11)], minlength=11)

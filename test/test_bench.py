@@ -196,3 +196,14 @@ def test_the_choice_is_compared_with_the_best():
     text, good = variants.show(rounds.Row("4×4", measured | {"chosen": measured["A"]}, flops=1e6), labels, "A")
     assert not good and "chosen A, best B: 2.000×" in text
     assert not variants.show(rounds.Row("4×4", measured, flops=1e6, failed={"C": "wrong"}), labels, "B")[1]
+
+
+def test_layout_choices_are_ranked_and_pinned():
+    """The solver's own choice comes first, and every way that is listed can be pinned."""
+    module = load("layout_choices")
+    text = module.PROGRAM.read_text()
+    found = module.ways(text, "sm_90a")
+    assert found[0].text == "wgmma m64n256k16 2x1 shared" and len(found) > 8
+    assert [way.cost for way in found] == sorted(way.cost for way in found)
+    for way in found[:2]:
+        assert f'instruction = "{way.text}"' in module.pinned(text, way)

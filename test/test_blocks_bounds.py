@@ -303,3 +303,19 @@ def test_sine_of_a_huge_number_may_be_anything_from_minus_one_to_one() -> None:
     _, low, high = allowed_results(module, arrays)["r"].parts
     assert low[0] <= -1 and high[0] >= 1
     assert high[1] - low[1] < 2**-18
+
+
+def test_the_size_of_what_may_be_nan_may_be_nan():
+    """A product of zeros and of numbers that overflow is NaN in some orders."""
+    x = np.array([0.0, 3e38, 3e38, 1.0], np.float32)
+    out = np.zeros(1, np.float32)
+    text = """tile.kernel @k(%x: memref<?xf32> [N], %y: memref<?xf32> [M]) grid(%i = 1) {
+      %c0 = arith.constant 0 : index
+      %v = tile.load %x[%c0] : memref<?xf32> -> tensor<4xf32>
+      %p = tile.reduce prod %v axis 0 : tensor<4xf32> -> f32
+      %a = math.absf %p : f32
+      tile.store %a, %y[%c0] : f32, memref<?xf32>
+      tile.return
+    }"""
+    allowed = allowed_results(parse_module(text), {"x": x, "y": out})
+    check_results({"y": np.array([np.nan], np.float32)}, allowed)

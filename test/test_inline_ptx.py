@@ -8,7 +8,7 @@ import pytest
 from everywhere import everywhere
 
 import tesela
-from tesela import Array, TeselaError, bf16, f16, f32, i1, i8, i32, i64
+from tesela import Array, TeselaError, bf16, f16, f32, i1, i8, i32, i64, ui8
 from tesela.dialects.inline_ptx import InlineError, read_inline
 
 M, N = tesela.dims("M N")
@@ -65,6 +65,8 @@ EXPECTED = {
 def test_every_element_type(dtype):
     kind, text = TEXTS[dtype]
     x = np.random.default_rng(1).integers(0, 2 if dtype is i1 else 50, (5, 32)).astype(kind)
+    if dtype is i8:
+        x[0, :4] = -128, 127, -1, 0
     for found in everywhere(of_any_type, {"x": x, "y": np.zeros_like(x)}, {"T": dtype, "TEXT": text}):
         np.testing.assert_array_equal(found["y"], EXPECTED[dtype](x))
 
@@ -117,3 +119,20 @@ def test_instructions_of_a_later_target():
     x = np.zeros(32, np.float32)
     with pytest.raises(TeselaError, match="tanh.approx.bf16x2 needs sm_90, the kernel's target is sm_80"):
         maxima(x, x.copy(), target="sm_80", device="sim")
+
+
+@tesela.kernel
+def bytes_of(x: Array[T, 64, 64], y: Array[T, 64, 64], z: Array[i32, 64]):
+    """Four elements in a register of a thread, and scalars."""
+    y[0:64, 0:64] = tesela.inline_ptx("shr.s16 $0, $1, 1;", x[0:64, 0:64], result=x.dtype)
+    z[0] = tesela.inline_ptx("shr.s16 $0, $1, 1;", x[0, 1], result=x.dtype).to(i32)
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [(i8, np.int8), (ui8, np.uint8)])
+def test_elements_of_eight_bits(dtype, kind):
+    x = np.arange(4096).astype(kind).reshape(64, 64)
+    x[0, 1] = 200 if kind is np.uint8 else -56
+    arrays = {"x": x, "y": np.zeros_like(x), "z": np.zeros(64, np.int32)}
+    for found in everywhere(bytes_of, arrays, {"T": dtype}):
+        np.testing.assert_array_equal(found["y"], x >> 1)
+        assert found["z"][0] == int(x[0, 1]) >> 1

@@ -160,6 +160,15 @@ def test_column_sum(shape, parts):
     close(total[0], exact(x).sum(0), f32, 200)
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (3, 64), (5, 200), (2, 0)])
+@pytest.mark.parametrize("sizes", [{"BLOCK": 64}, {"BLOCK": 64, "ROWS": 2}, {"BLOCK": 256}], ids=str)
+def test_cumsum(shape, sizes):
+    x = random(*shape, T=f32)
+    y = np.full(shape, np.nan, np.float32)
+    run(rows.cumsum, {"x": x, "y": y}, T=f32, **sizes)
+    np.testing.assert_allclose(y, exact(x).cumsum(1), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", list(itertools.product((1, 33), (16, 20), (0, 8, 50))))
 @pytest.mark.parametrize("activation", ["identity", "gelu"])
 def test_linear(shape, activation):
@@ -285,6 +294,7 @@ def compiled_cases():
     yield "softmax", lambda d: rows.softmax(wide, device=d), softmax_by_numpy(wide), bf16, 4
     yield "layer_norm", lambda d: rows.layer_norm(x, weight, bias, device=d), normalised(x) * weight + bias, f32, 64
     yield "rms_norm", lambda d: rows.rms_norm(x, x, weight, device=d)[0], rms, f32, 16
+    yield "cumsum", lambda d: rows.cumsum(x, device=d), exact(x).cumsum(1), f32, 200
     yield "row_sum", lambda d: rows.row_sum(x, device=d), exact(x).sum(1), f32, 200
     yield "column_sum", lambda d: sums_of_columns(x, d), exact(x).sum(0)[None], f32, 200
     yield "row_argmax", lambda d: rows.row_argmax(wide, device=d), wide.argmax(1), f32, 0

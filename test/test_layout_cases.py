@@ -215,3 +215,43 @@ def test_the_table_of_shared_memory_says_what_would_fit():
     total = next(line for line in text.splitlines() if line.startswith("  total"))
     fitting = int(total.split(";")[1].split()[0])
     assert fitting == 232448 // (2 * (64 * 64 * 2 + 8)), total
+
+
+# ---- casts and narrow integers --------------------------------------------------------------------------------------
+
+CAST = """tile.kernel @k(%x: memref<?xf32, strided<[1]>> [N], %y: memref<?x{t}, strided<[1]>> [N]) grid(%i = N ceildiv 64) attributes {{warps = 4 : i64}} {{
+  %c64 = arith.constant 64 : index
+  %m = arith.muli %i, %c64 : index
+  %v = tile.load %x[%m] : memref<?xf32, strided<[1]>> -> tensor<64xf32>
+  %w = tile.cast %v : tensor<64xf32> -> tensor<64x{t}>
+  tile.store %w, %y[%m] : tensor<64x{t}>, memref<?x{t}, strided<[1]>>
+}}"""
+EDGES = [1.0625001, 1.0625, 1.1875, 448.0, 449.0, 463.9, 464.0, 465.0, 2.0**-10, 2.0**-9 * 1.5, np.inf, -np.inf, np.nan, 1.00390625, 1.01171875, -0.0, 1e-40]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["f8E4M3FN", "bf16"])
+def test_casts_round_once(target, kind):
+    """To nearest even from the source, in whatever layout and however packed; what overflows is as the interpreter has it."""
+    x = np.array(EDGES + [-value for value in EDGES], np.float32)
+    dtype = np.dtype({"f8E4M3FN": ml_dtypes.float8_e4m3fn, "bf16": BF16}[kind])
+    simulated, interpreted = run_both(CAST.format(t=kind), {"x": x, "y": np.zeros(x.shape, dtype)}, target)
+    found, wanted = simulated["y"].astype(np.float32), interpreted["y"].astype(np.float32)
+    np.testing.assert_array_equal(found, wanted)
+    finite = np.abs(x) <= 448
+    np.testing.assert_array_equal(found[finite], x[finite].astype(dtype).astype(np.float32))
+    assert found[0] == (1.125 if kind == "f8E4M3FN" else 1.0625)
+
+
+@tesela.kernel
+def negative(y: Array[tesela.i8, M, N]):
+    i, j = tesela.grid(tesela.ceildiv(M, 16), tesela.ceildiv(N, 32))
+    y[i * 16 : i * 16 + 16, j * 32 : j * 32 + 32] = tesela.full((16, 32), -3, tesela.i8)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shape", [(16, 32), (5, 37), (33, 1)])
+def test_bytes_are_filled(target, shape):
+    y = np.zeros(shape, np.int8)
+    tesela.compile(negative, target)(y, device="sim")
+    assert (y == -3).all()

@@ -205,3 +205,19 @@ def test_loads_of_two_orders_meet_by_a_conversion():
     first, second = [op.res.type.encoding.data for op in module.walk() if isinstance(op, tile.LoadOp)]
     assert first.contiguous(1) == 4 and second.contiguous(0) == 4
     assert not [op for op in module.walk() if isinstance(op, async_copy.ChannelOp)]
+
+
+def test_a_tile_that_does_not_fit_is_not_exchanged():
+    """256 KiB cannot go through shared memory: the transposed tile is stored as it is held. A quarter of it is exchanged."""
+    text = """tile.kernel @k(%x: memref<?x?xf32, strided<[?, 1]>> [M, N] {{align = 16}}, %y: memref<?x?xf32, strided<[?, 1]>> [N, M] {{align = 16}})
+        grid(%i = 1) attributes {{warps = 16 : i64}} {{
+      %v = tile.load %x[%i, %i] : memref<?x?xf32, strided<[?, 1]>> -> tensor<{n}x{n}xf32>
+      %w = tile.transpose %v [1, 0] : tensor<{n}x{n}xf32> -> tensor<{n}x{n}xf32>
+      tile.store %w, %y[%i, %i] : tensor<{n}x{n}xf32>, memref<?x?xf32, strided<[?, 1]>>
+    }}"""
+    converts = []
+    for n in (128, 256):
+        inference = InferLayouts()
+        inference.run(parse_module(text.format(n=n)), PassContext(get_target("sm_80")))
+        converts.append(len(inference.solved[0].converts))
+    assert converts == [1, 0]

@@ -39,7 +39,7 @@ def talks(x: Array[T, M, N], n: i32, BLOCK: tesela.constexpr = 4):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8, np.uint8, ml_dtypes.float8_e4m3fn])
 def test_prints(capsys, device, dtype):
     x = np.arange(15).reshape(3, 5).astype(dtype)
     with settings(races=True):
@@ -48,6 +48,7 @@ def test_prints(capsys, device, dtype):
     expected = [f"{line} block ({i}, {j}): row {i} of 3 {{n}} 7 {x[i, :4]} {x[i, 1]}" for i in (1, 2) for j in (0, 1)]
     assert said(capsys) == expected
     names = {np.dtype(np.float32): f32, np.dtype(ml_dtypes.bfloat16): bf16, np.dtype(np.int8): i8}
+    names |= {np.dtype(np.uint8): tesela.ui8, np.dtype(ml_dtypes.float8_e4m3fn): tesela.f8E4M3FN}
     run_kernel(talks.trace(T=names[np.dtype(dtype)]), {"x": x}, {"n": 7})
     assert said(capsys) == expected
 
@@ -157,3 +158,11 @@ def test_messages_beside_roles(capsys, target):
         c = in_a_product(a, a, target=target, device="sim")
     assert (c == 192).all()
     assert said(capsys)[0].endswith("done 192.0")
+
+
+def test_an_exported_kernel_says_the_same(capsys, tmp_path):
+    talks.compile("sm_80", T=f32).export(tmp_path / "talks")
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+    tesela.load_kernel(tmp_path / "talks")(x, 7, device="sim")
+    first, *_ = said(capsys)
+    assert first == f"{line_in(talks, 'print(')} block (1, 0): row 1 of 3 {{n}} 7 {x[1, :4]} 6.0"

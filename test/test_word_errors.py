@@ -240,7 +240,7 @@ def atomic_bits_of_floats(x: Array[f32, N]):
 @wrong
 def atomic_maximum_of_bf16(x: Array[bf16, N]):
     tesela.atomic_max(x[0:4], 1.0)
-    #                 ^ tesela.atomic_max on the array x: 'max' of bf16 has no atomic form: f32 has, and for f16 and bf16 only 'add'
+    #                 ^ tesela.atomic_max on the array x: 'max' of bf16 has no atomic form: f32 has, and for f16, bf16 and f64 only 'add'
 
 
 @wrong

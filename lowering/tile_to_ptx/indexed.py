@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd
 
-from xdsl.dialects.builtin import BFloat16Type, Float32Type, IndexType, TensorType
+from xdsl.dialects.builtin import BFloat16Type, Float32Type, Float64Type, IndexType, TensorType
 from xdsl.ir import Attribute, SSAValue
 
 from ...dialects import tile
@@ -137,8 +137,8 @@ def _suffix(kind: AtomicKind, element: Attribute) -> str:
     """The type that the instruction names."""
     bits = element_bits(element)
     match kind:
-        case AtomicKind.ADD if isinstance(element, Float32Type):
-            return "f32"
+        case AtomicKind.ADD if isinstance(element, Float32Type | Float64Type):
+            return f"f{bits}"
         case AtomicKind.ADD if bits == 16:
             return "noftz.bf16" if isinstance(element, BFloat16Type) else "noftz.f16"
         case AtomicKind.ADD:

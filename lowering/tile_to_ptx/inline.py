@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import IntegerType, TensorType
+from xdsl.ir import Attribute, SSAValue
 
 from ...dialects import tile
 from ...dialects.inline_ptx import InlineError
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type
-from .context import Context, lowers
+from ...dialects.tile_types import ui8
+from .context import Context, element_bits, lowers
 from .elements import check_lowered, from_one_each, one_each
 
 
@@ -26,8 +27,7 @@ def _inline(ctx: Context, op: tile.InlinePtxOp) -> None:
     for number, value in enumerate(op.args):
         kind = element_type(value.type)
         check_lowered(ctx, kind, op)
-        regs = ctx.get(value)
-        registers[f"${len(op.results) + number}"] = one_each(ctx, regs, kind, n)
+        registers[f"${len(op.results) + number}"] = _extended(ctx, one_each(ctx, ctx.get(value), kind, n), kind)
     for instruction in instructions:
         row = instruction.row
         if not row.supports(ctx.target.name):
@@ -37,5 +37,15 @@ def _inline(ctx: Context, op: tile.InlinePtxOp) -> None:
         for (name, _), value in zip(instruction.results, [made] if len(instruction.results) == 1 else made):
             registers[name] = value
     for number, value in enumerate(op.results):
-        regs = registers[f"${number}"]
-        ctx.set(value, from_one_each(ctx, regs, element_type(value.type), n) if tiles else regs)
+        kind = element_type(value.type)
+        regs = _extended(ctx, registers[f"${number}"], kind)
+        ctx.set(value, from_one_each(ctx, regs, kind, n) if tiles else regs)
+
+
+def _extended(ctx: Context, regs: SSAValue, kind: Attribute) -> SSAValue:
+    """Elements of 8 bits as 16: i8 by its sign, others with zeros."""
+    if element_bits(kind) != 8:
+        return regs
+    if isinstance(kind, IntegerType) and kind != ui8:
+        return ctx.inst("cvt.s16.s8", [regs], [regs.type])
+    return ctx.inst("and.b16", [regs, ctx.const(255, "b16")], [regs.type])

@@ -222,6 +222,7 @@ class _Generator:
         choices: dict[Callable[[Body, Scope], None], int] = {
             self.binary: 7, self.unary: 4, self.cast: 3, self.choose: 2, self.more: 3, self.reduce: 2, self.scan: 1, self.spread: 2,
             self.move: 1, self.reshape: 1, self.dot: 1, self.fma: 1, self.save: 1, self.divide: 1, self.compare: 1,
+            self.pair: 1, self.count: 1, self.gather: 1, self.update: 1, self.inline: 1, self.know: 1,
         }  # fmt: skip
         if scope.depth < 2:
             choices |= {self.loop: 2, self.repeat: 1, self.branch: 1}
@@ -293,6 +294,52 @@ class _Generator:
                     self.add(body, scope, Type(element, a[1].shape), "tile.broadcast", [value], extents=a[1].shape)
                 else:
                     self.add(body, scope, Type(element, a[1].shape), "tile.full", [value], shape=a[1].shape)
+
+    def pair(self, body: Body, scope: Scope) -> None:
+        """Two tiles side by side, and what is made of them; or pairs taken apart."""
+        if (a := self.pick(scope, lambda t: len(t.shape) >= 2 and t.shape[-1] == 2)) and self.random.random() < 0.5:
+            second = self.random.random() < 0.5
+            self.add(body, scope, Type(a[1].element, a[1].shape[:-1]), "tile.split", [a[0]], second=second)
+        elif a := self.pick(scope, lambda t: 1 <= len(t.shape) <= 2 and 2 * prod(t.shape) <= TILE_LIMIT):
+            wide = Type(a[1].element, (*a[1].shape, 2))
+            value = self.add(body, scope, wide, "tile.join", [a[0], self.of_type(body, scope, a[1])])
+            draw = self.random.random()
+            if draw < 0.3:  # and apart again
+                self.add(body, scope, a[1], "tile.split", [value], second=self.random.random() < 0.5)
+            elif draw < 0.8:  # interleaved
+                how = ("merge", len(a[1].shape) - 1)
+                self.add(body, scope, Type(wide.element, (*wide.shape[:-2], 2 * wide.shape[-2])), "tile.reshape", [value], how=how)
+
+    def update(self, body: Body, scope: Scope) -> None:
+        """An atomic update of an array that all blocks share, or a scatter."""
+        kind = self.random.choice(list(p.ATOMIC))
+        if (a := self.pick(scope, lambda t: t.element in p.ATOMIC[kind])) and self.random.random() < 0.6:
+            body.nodes.append(Node("tile.store", [a[0]], [], {"style": "atomic", "kind": kind}))
+        elif a := self.pick(scope, lambda t: bool(t.shape)):
+            body.nodes.append(Node("tile.store", [a[0]], [], {"style": "scatter"}))
+
+    def inline(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: t.element in p.INLINE):
+            self.add(body, scope, a[1], "tile.inline_ptx", [a[0]])
+
+    def know(self, body: Body, scope: Scope) -> None:
+        if scope.indices:
+            result = self.value()
+            body.nodes.append(Node("tile.assume", [self.random.choice(scope.indices)], [result]))
+            scope.indices.append(result)
+
+    def count(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: bool(t.shape) and t.element == "i32"):
+            bins = self.random.choice(self.extents)
+            self.add(body, scope, Type("i32", (bins,)), "tile.histogram", [a[0]], bins=bins)
+
+    def gather(self, body: Body, scope: Scope) -> None:
+        arrays = [array for array in self.arrays if len(array.shape) == 2 and not array.own]
+        shape = self.shape(2)
+        if arrays:
+            array = self.random.choice(arrays)
+            column, factor, first = self.random.choice((0, 0, 0, 8, 1, -3)), self.random.choice((1, 1, 2, 7, -1)), self.random.choice((0, 1, 5, -2))
+            self.add(body, scope, Type(array.element, shape), "gather", [], array=array.name, shape=shape, column=column, factor=factor, first=first)
 
     def spread(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: 1 <= len(t.shape) <= 2):

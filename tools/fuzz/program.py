@@ -59,6 +59,12 @@ class IllTyped(Exception):
     """The program is no program; a change made it so."""
 
 
+ATOMIC = {"add": ("i32", "i64", "f32", "f16"), "max": ("i32", "i64", "f32"), "min": ("i32", "i64", "f32"), "xor": ("i32", "i64")}
+"""Atomic updates whose outcome does not depend on their order, or within bounds, and their element types on every target."""
+INLINE = {"f32": "neg.f32 $0, $1;", "i32": "clz.b32 $0, $1;", "i64": "not.b64 $0, $1;", "i16": "add.s16 $0, $1, 1;", "i1": "not.pred $0, $1;"}
+"""An instruction for elements of a type."""
+
+
 @dataclass(frozen=True, slots=True)
 class Type:
     """A tile of `element`s; a scalar without a shape."""
@@ -389,6 +395,58 @@ class _Renderer:
         exclusive = " exclusive" if node.attrs["exclusive"] else ""
         self.define(node, kind, f"tile.scan {what} {self.name(node.args[0])} axis {axis}{exclusive} : {kind} -> {kind}")
 
+    def op_assume(self, node: Node) -> None:
+        """That an index is not negative, which all are."""
+        require(self.typed(node.args[0]) == INDEX)
+        self.define(node, INDEX, f"tile.assume {self.name(node.args[0])} at_least 0 : index")
+
+    def op_inline_ptx(self, node: Node) -> None:
+        kind = self.typed(node.args[0])
+        require(kind.element in INLINE)
+        self.define(node, kind, f'tile.inline_ptx "{INLINE[kind.element]}" ({self.name(node.args[0])}) : ({kind}) -> ({kind})')
+
+    def op_join(self, node: Node) -> None:
+        a, b = (self.typed(arg) for arg in node.args)
+        require(a == b and 1 <= len(a.shape) < 4)
+        result = Type(a.element, (*a.shape, 2))
+        self.define(node, result, f"tile.join {', '.join(map(self.name, node.args))} : {a}, {b} -> {result}")
+
+    def op_split(self, node: Node) -> None:
+        """`second`: whether that is the result; the other one is made and not used."""
+        kind = self.typed(node.args[0])
+        require(len(kind.shape) >= 2 and kind.shape[-1] == 2)
+        result = Type(kind.element, kind.shape[:-1])
+        require(prod(result.shape) <= MAX_ELEMENTS)
+        self.types[node.results[0]] = result
+        self.fresh += 1
+        names = [self.name(node.results[0]), f"%x{self.fresh}"]
+        first, second = reversed(names) if node.attrs["second"] else names
+        self.line(f"{first}, {second} = tile.split {self.name(node.args[0])} : {kind} -> {result}, {result}")
+
+    def op_histogram(self, node: Node) -> None:
+        """`bins`."""
+        kind = self.typed(node.args[0])
+        require(kind.element == "i32" and kind.shape)
+        result = Type("i32", (node.attrs["bins"],))
+        self.define(node, result, f"tile.histogram {self.name(node.args[0])} : {kind} -> {result}")
+
+    def op_gather(self, node: Node) -> None:
+        """`array` (an input of two dimensions), `shape`, `column`: where the tile starts along the second; row r of the tile is row (`factor`·r + `first`) mod
+        (the extent + 2) of the array, or outside of it."""
+        array, attrs = self.use(node.attrs["array"]), node.attrs
+        require(not array.own and len(array.shape) == 2 and len(attrs["shape"]) == 2)
+        kind, rows = Type(array.element, attrs["shape"]), Type("i32", (attrs["shape"][0], 1))
+
+        def number(value: int) -> str:
+            return self.splat(rows, str(value))
+
+        index = self.temporary(f"tile.iota axis 0 : {rows}")
+        for op, value in (("muli", attrs["factor"]), ("addi", attrs["first"]), ("remsi", array.shape[0] + 2)):
+            index = self.temporary(f"arith.{op} {index}, {number(value)} : {rows}")
+        column = self.temporary(f"arith.constant {attrs['column']} : index")
+        source = memref(array.element, 2, array.view in ("dense", "repeated"))
+        self.define(node, kind, f"tile.load_indexed %{array.name}[{index}, {column}] dims [-1, 1] : {source}[{rows}, index] -> {kind}")
+
     def op_dot(self, node: Node) -> None:
         a, b, c = (self.typed(arg) for arg in node.args)
         require(len(a.shape) == len(b.shape) == len(c.shape) >= 2 and a.element == b.element)
@@ -442,7 +500,8 @@ class _Renderer:
 
     def op_store(self, node: Node) -> None:
         """`style` ('slot' or 'tile'), `shift` and `excess` (for each dimension of a tile). Or `style` 'own', with
-        `array`, `dims`, `base` and `coefficients` (for each index operand, after the value)."""
+        `array`, `dims`, `base` and `coefficients` (for each index operand, after the value). Or 'atomic', with `kind`: an update of an array that all
+        blocks share. Or 'scatter': a slot, the rows of the tile in reverse order by a tile of indices."""
         kind = self.typed(node.args[0])
         require(kind != INDEX)
         if node.attrs["style"] == "own":
@@ -453,6 +512,16 @@ class _Renderer:
             return
         rank, grid = len(kind.shape), self.program.grid
         name = f"out{sum(not output.name.startswith('own') for output in self.outputs)}"
+        if node.attrs["style"] == "atomic":
+            require(kind.element in ATOMIC[node.attrs["kind"]])
+            shape = kind.shape or (1,)
+            self.outputs.append(Output(name, kind.element, shape))
+            at, target = self.starts([0] * len(shape), []), memref(kind.element, len(shape), True)
+            places = ", ".join(["index"] * len(shape))
+            self.temporary(
+                f"tile.atomic {node.attrs['kind']} {self.name(node.args[0])}, %{name}[{at}] dims {list(range(rank))} : {kind}, {target}[{places}] -> {kind}"
+            )
+            return
         if node.attrs["style"] == "tile":
             require(rank >= len(grid))
             shift, excess = node.attrs["shift"][:rank], node.attrs["excess"][:rank]
@@ -472,6 +541,18 @@ class _Renderer:
         output = Output(name, kind.element, shape)
         self.outputs.append(output)
         target = memref(kind.element, len(shape), True)
+        if node.attrs["style"] == "scatter":
+            require(rank)
+            rows = Type("i32", (kind.shape[0], *[1] * (rank - 1)))
+            index = self.temporary(f"tile.iota axis 0 : {rows}")
+            index = self.temporary(f"arith.subi {self.splat(rows, str(kind.shape[0] - 1))}, {index} : {rows}")
+            places = at.split(", ")
+            places[dims[0]] = index
+            types = ["index"] * len(places)
+            types[dims[0]] = str(rows)
+            covered = [-1, *dims[1:]]
+            self.line(f"tile.store_indexed {self.name(node.args[0])}, %{name}[{', '.join(places)}] dims {covered} : {kind}, {target}[{', '.join(types)}]")
+            return
         self.line(f"tile.store {self.name(node.args[0])}, %{name}[{at}] dims {dims} : {kind}, {target}")
         if node.results:
             # A block reads its own stores back.

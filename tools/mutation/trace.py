@@ -52,7 +52,7 @@ class Event:
 @dataclass
 class Flight:
     """An asynchronous operation: who issued it when (per owner), the bytes that it read and wrote (with the thread that asked
-    for each), the mbarriers that it signals, and when each owner's wait covered it (all of it, or
+    for each), the mbarriers that it signals with the phase of each, and when each owner's wait covered it (all of it, or
     what it reads)."""
 
     kind: str
@@ -62,6 +62,7 @@ class Flight:
     waited: Array
     reads_waited: Array
     signals: Array
+    phases: Array
     read: list[Array] = field(default_factory=list)
     written: list[Array] = field(default_factory=list)
     readers: list[Array] = field(default_factory=list)
@@ -206,8 +207,13 @@ class Trace(Observer):
         self._add(kind, np.broadcast_to(threads[:, None], (*rows.shape, size)).reshape(-1), where)
         if space == "global" and kind != "load":
             for k, row in enumerate(rows):
-                written = () if values is None else list(np.broadcast_to(values, (len(rows), values.shape[1], len(threads)))[k])
-                self._wrote(machine, row, mixed(row, *written), threads)
+                if values is None:
+                    self._wrote(machine, row, mixed(row), threads)
+                    continue
+                # Byte by byte: wide stores and narrow ones may write the same.
+                elements = np.broadcast_to(values, (len(rows), values.shape[1], len(threads)))[k]
+                for offset, data in enumerate(np.ascontiguousarray(elements.T).view(np.uint8).T):
+                    self._wrote(machine, row + offset, mixed(row + offset, data), threads)
 
     def sync(self, machine: Machine, instr: Instr, threads: Array) -> None:
         self._add("fence", threads, (), instr.opcode.split("."))
@@ -218,7 +224,8 @@ class Trace(Observer):
         signals = np.zeros(0, np.int64)
         if isinstance(operation, BulkOperation) and (operation.groups == NO_GROUP).all():
             signals = np.asarray(operation.barriers, np.int64)
-        flight = Flight(operation.kind, operation.owners, operation.groups.copy(), len(self.log), never, never.copy(), signals)
+        phases = np.array([self._phases.get(b, 0) for b in signals.tolist()], np.int64)
+        flight = Flight(operation.kind, operation.owners, operation.groups.copy(), len(self.log), never, never.copy(), signals, phases)
         operation.note = flight
         if isinstance(operation, WarpgroupMma):
             threads = (operation.owners[:, None] * 128 + np.arange(128)).reshape(-1)

@@ -23,7 +23,7 @@ tile.kernel @k(%x: memref<?x?xf32> [M, N], %n: memref<?xi32> [K], %b: memref<?xi
   %6 = tile.atomic and %f, %x[%j, %j] dims [] : f32, memref<?x?xf32>[index, index] -> f32
   // expected-error@+1 {{'tile.atomic': 'add' of i8 has no atomic form: i32 and i64 have}}
   %7 = tile.atomic add %c, %b[%j] dims [] : i8, memref<?xi8>[index] -> i8
-  // expected-error@+1 {{'tile.atomic': 'max' of f16 has no atomic form: f32 has, and for f16 and bf16 only 'add'}}
+  // expected-error@+1 {{'tile.atomic': 'max' of f16 has no atomic form: f32 has, and for f16, bf16 and f64 only 'add'}}
   %8 = tile.atomic max %g, %h[%j] dims [] : f16, memref<?xf16>[index] -> f16
   // expected-error@+1 {{'tile.atomic': 'cas' takes an expected value, and nothing else does}}
   %9 = tile.atomic cas %i, %n[%j] dims [] : i32, memref<?xi32>[index] -> i32

@@ -1,0 +1,87 @@
+"""Single words of the language on a GPU: tiles of indices, atomic updates, pairs, packed elements, counts, inline PTX, assumptions."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+import test_assume
+import test_atomics
+import test_inline_ptx
+import test_packing
+from everywhere import on_gpu
+
+from tesela import bf16, f16, f32, i8, i32, i64
+from tesela.kernels import rows
+
+pytestmark = pytest.mark.gpu
+
+RNG = np.random.default_rng(0)
+ROWS = np.array([3, 0, 19, 3, -1, 20, 2**31 - 1, -(2**31), *range(13)], np.int32)
+
+
+def floats(*shape, dtype=np.float32):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def integers(low, high, *shape, dtype=np.int32):
+    return RNG.integers(low, high, shape, dtype=dtype)
+
+
+def cases():
+    """(name, kernel, arrays, compile-time values)."""
+    for dtype, kind in ((f32, np.float32), (bf16, ml_dtypes.bfloat16), (i64, np.int64)):
+        arrays = {"x": (floats(20, 70) * 9).astype(kind), "rows": ROWS, "y": np.ones((21, 70), kind)}
+        yield f"gather {dtype.name}", test_atomics.gather_rows, arrays, {"T": dtype}
+    arrays = {"y": floats(21, 37), "rows": RNG.permutation(30)[:21].astype(np.int32), "x": np.ones((30, 37), np.float32)}
+    yield "scatter", test_atomics.scatter_rows, arrays, {"T": f32}
+    arrays = {"index": RNG.permutation(128).astype(np.int32), "x": np.zeros(128, np.int32), "y": np.zeros(128, np.int32)}
+    yield "scatter and load", test_atomics.twice, arrays, {}
+    for dtype, kind in test_atomics.TYPES.items():
+        yield f"counts {dtype.name}", test_atomics.counts, {"x": integers(-2, 13, 200), "found": np.zeros(11, kind)}, {"T": dtype}
+    yield "sums", test_atomics.column_sums, {"x": floats(1000, 45), "sums": np.ones(45, np.float32)}, {}
+    for special in (0.0, np.nan, -np.nan, np.inf, -np.inf):
+        x = -np.abs(floats(64))
+        x[5] = special
+        start = np.array([-0.0], np.float32)
+        yield f"extremes {special}", test_atomics.extremes, {"x": x, "largest": start, "smallest": start.copy()}, {"T": f32}
+    yield "bits", test_atomics.bits, {"x": integers(0, 2**62, 64, dtype=np.int64), "masks": np.array([-1, 0, 5])}, {}
+    yield "in turn", test_atomics.in_turn, {"x": np.arange(64, dtype=np.int32), "y": np.zeros(64, np.int32)}, {}
+    for dtype, kind in test_packing.TYPES.items():
+        a, b = (integers(-50, 50, 11, 32).astype(kind) for _ in range(2))
+        arrays = {"a": a, "b": b, "y": np.zeros((11, 64), kind), "low": np.zeros_like(a), "high": np.zeros_like(a)}
+        yield f"pairs {dtype.name}", test_packing.interleave, arrays, {"T": dtype}
+    x = np.arange(-128, 128).astype(np.int8)
+    arrays = {"x": x, "signed": np.zeros(512, np.int8), "unsigned": np.zeros(512, np.int32), "floats": np.ones(512, np.float16), "back": np.zeros_like(x)}
+    yield "packed", test_packing.nibbles, arrays, {"T": f16}
+    for bins in (1, 7, 300):
+        yield f"histogram {bins}", test_packing.counted, {"x": integers(-3, bins + 2, 3, 100), "y": np.zeros((3, bins), np.int32)}, {"BINS": bins}
+    yield "histogram kernel", rows.histogram, {"x": integers(0, 256, 100_000), "counts": np.zeros(256, np.int32)}, {}
+    for dtype in (f16, i8, i32):
+        kind, text = test_inline_ptx.TEXTS[dtype]
+        arrays = {"x": integers(0, 50, 5, 32).astype(kind), "y": np.zeros((5, 32), kind)}
+        yield f"inline {dtype.name}", test_inline_ptx.of_any_type, arrays, {"T": dtype, "TEXT": text}
+    arrays = {"starts": np.array([0, 8, 52, 96], np.int32), "x": np.arange(100, dtype=np.float32), "y": np.zeros((4, 64), np.float32)}
+    yield "assumed places", test_assume.windows, arrays, {}
+
+
+CASES = {name: case for name, *case in cases()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_on_a_gpu(name):
+    kernel, arrays, constants = CASES[name]
+    on_gpu(kernel, arrays, constants)
+
+
+def test_what_blocks_draw():
+    taken, order, places = np.zeros(1, np.int32), np.zeros(600, np.int32), np.zeros((600, 40), np.int32)
+    test_atomics.tickets(taken, order, places, device="cuda")
+    assert sorted(np.concatenate([order, places.reshape(-1)])) == list(range(600 * 41))
+
+
+def test_locks():
+    owner = np.arange(50, dtype=np.int32)
+    before, won = np.zeros_like(owner), np.zeros_like(owner)
+    test_atomics.locks(owner, before, won, device="cuda")
+    assert (before == np.arange(50)).all() and (won == 7).all() and (owner == np.arange(50) % 32).all()
