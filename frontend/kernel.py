@@ -22,6 +22,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,8 +33,9 @@ from typing import TYPE_CHECKING, Any, overload
 from ..dialects.diagnostics import Location, TeselaError
 from ..dialects.dim_expr import DimExprError
 from ..runtime.space import PINS, Space, configurations
+from .hints import similar
 from .source import Capture, SourceFunction
-from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
+from .types import DTYPES, Array, ArrayError, DType, caller_place, constexpr, outside_kernel
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -140,8 +142,7 @@ class KernelFunction:
         names = (*self.constants, *self.type_variables)
         for name in values:
             if name not in names:
-                near = _nearest(name, names)
-                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
+                hint = similar(name, names) or f"it has {', '.join(names) or 'none'}"
                 raise self.error(None, f"{self.name} has no compile-time parameter {name}", hint)
         for name in self.type_variables:
             value = values.get(name)
@@ -256,8 +257,7 @@ class KernelFunction:
         names = (*(param.name for param in self.params), *self.type_variables)
         for name in kwargs:
             if name not in names:
-                near = _nearest(name, names)
-                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
+                hint = similar(name, names) or f"it has {', '.join(names)}"
                 raise self.error(None, f"{self.name} has no parameter {name}", hint)
 
     def _types_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, DType]:
@@ -311,6 +311,7 @@ class KernelFunction:
     def programs(self, values: Mapping[str, Any], pins: Mapping[str, int]) -> list[tuple[str, Reading, dict[str, int]]]:
         """(label, program, pins) of each variant that has these values and pins, in order; or of the one program that they make."""
         given = {**values, **pins}
+        self._check_open(values)
         fitting = [config for config in self.variants if all(given.get(name, value) == value for name, value in config.items())] or [{}]
         found = []
         for config in fitting:
@@ -318,6 +319,18 @@ class KernelFunction:
             pinned = {name: value for name, value in config.items() if name not in self.constants}
             found.append((label_of(config), Reading(self, self.bind(constants | dict(values))), pinned | dict(pins)))
         return found
+
+    def _check_open(self, values: Mapping[str, Any]) -> None:
+        """Raises TeselaError where no variant has the given compile-time values, and others that variants state are left to be chosen."""
+        stated = [{name: value for name, value in config.items() if name in self.constants} for config in self.variants]
+        names = list(dict.fromkeys(name for config in stated for name in config))
+        if not stated or all(name in values for name in names):
+            return
+        if not any(all(values.get(name, value) == value for name, value in config.items()) for config in stated):
+            given = ", ".join(f"{name} = {values[name]!r}" for name in names if name in values)
+            left = ", ".join(f"{name}=…" for name in names if name not in values)
+            known = "; ".join(f"{name}: {', '.join(dict.fromkeys(repr(c[name]) for c in stated if name in c))}" for name in names if name in values)
+            raise self.error(None, f"{self.name}: none of its variants has {given}", f"they have {known}; or give the others too: {left}")
 
     def _read_variants(self, space: Space) -> list[dict[str, Any]]:
         """The configurations of a space. Raises TeselaError for an unknown name, and for an empty space."""
@@ -406,7 +419,7 @@ def kernel(*, flops: str = "", nbytes: str = "", variants: Space | None = None) 
 
 
 def kernel(
-    function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "", variants: Space | None = None
+    function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "", variants: Space | None = None, **unknown: Any
 ) -> Any:
     """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none.
 
@@ -415,6 +428,10 @@ def kernel(
     name, all combinations of which are meant; or the configurations themselves. The first is what has preference among equals, and what stands for the kernel where
     no extents are known.
     """
+    for name in unknown:
+        known = ("flops", "nbytes", "variants")
+        place = caller_place(sys._getframe(1))
+        raise TeselaError.at(place, f"@tesela.kernel has no argument {name}", similar(name, known) or f"it has {', '.join(known)}")
     amounts = {name: text for name, text in (("flops", flops), ("nbytes", nbytes)) if text}
     if function is None and (amounts or variants is not None):
         return lambda function: KernelFunction(_plain(function, "kernel"), amounts, variants)
@@ -436,13 +453,6 @@ def _plain(function: Any, decorator: str) -> FunctionType:
 def label_of(config: Mapping[str, Any]) -> str:
     """A configuration in one line: 'BM=128 warps=8'."""
     return " ".join(f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in config.items())
-
-
-def _nearest(name: str, names: Sequence[str]) -> list[str]:
-    """The one of some names that looks most like another, if any does."""
-    from difflib import get_close_matches  # for errors only: a warm start does without
-
-    return get_close_matches(name, names, 1)
 
 
 def _key(value: Any) -> Any:
