@@ -30,7 +30,7 @@ from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-from ..dialects.diagnostics import Location, TeselaError
+from ..dialects.diagnostics import Location, TeselaError, called_by_users, short
 from ..dialects.dim_expr import DimExprError
 from ..runtime.space import PINS, Space, configurations
 from .hints import similar
@@ -162,6 +162,7 @@ class KernelFunction:
             bound[name] = value
         return bound
 
+    @called_by_users
     def trace(self, **values: Any) -> ModuleOp:
         """The tile-level module for these compile-time values: constexpr parameters, and type variables, by name.
 
@@ -169,6 +170,7 @@ class KernelFunction:
         """
         return self._trace(self.bind(values))[0]
 
+    @called_by_users
     def ir(self, level: str = "tile", **values: Any) -> str:
         """The program's text at a level, 'tile', 'async', 'layout', 'schedule' or 'ptx-ir'; compile-time values as for `trace`."""
         if level != "tile":
@@ -181,15 +183,18 @@ class KernelFunction:
         """`trace()` with the default of every compile-time parameter: what `tesela.compile(kernel)` compiles."""
         return self.trace()
 
+    @called_by_users
     def compile(self, target: str | None = None, *, pins: Mapping[str, int] | None = None, **values: Any) -> Kernel:
         """The compiled kernel for these compile-time values; the same object each time. `pins` as for `tesela.compile`. Values and pins that are given
         are taken out of what variants leave open."""
         return self.program(values, target, pins).kernel
 
+    @called_by_users
     def explain(self, target: str | None = None, **values: Any) -> str:
         """What the compiler chose, value by value (`Kernel.explain`); compile-time values as for `trace`."""
         return self.compile(target, **values).explain()
 
+    @called_by_users
     def export(self, folder: str | os.PathLike[str], target: str | None = None, *, archs: Sequence[str] = (), **values: Any) -> None:
         """Write the kernel with these compile-time values to a folder, for `tesela.load_kernel` (`Kernel.export`)."""
         self.compile(target, **values).export(folder, archs=archs)
@@ -206,22 +211,26 @@ class KernelFunction:
         Arrays at the end that the kernel only writes may be left out, and are then allocated and returned. `target`, `device` and
         `stream` as for `tesela.compile` and `Kernel`. Raises TeselaError for a wrong kernel or wrong arguments.
         """
-        plain = not kwargs and target is None and len(args) in self._plain_counts
-        types: Any = None
-        if plain and self._typed:
-            try:
-                types = args[self._typed[0]].dtype if len(self._typed) == 1 else tuple([args[i].dtype for i in self._typed])
-            except (AttributeError, IndexError):  # an array that only its interface describes, or an output that is left out
-                plain = False
-        if plain and (found := self._plain.get(types)) is not None and found.is_current():
-            run = found.kernel.run
-            return run(*args) if device is None and stream is None else run(*args, device=device, stream=stream)
-        args, kwargs, values = self.split(args, kwargs)
-        program = self.program(values, target)
-        if plain:
-            self._plain[types] = program
-        return program.kernel(*args, device=device, stream=stream, **kwargs)
+        try:
+            plain = not kwargs and target is None and len(args) in self._plain_counts
+            types: Any = None
+            if plain and self._typed:
+                try:
+                    types = args[self._typed[0]].dtype if len(self._typed) == 1 else tuple([args[i].dtype for i in self._typed])
+                except (AttributeError, IndexError):  # an array that only its interface describes, or an output that is left out
+                    plain = False
+            if plain and (found := self._plain.get(types)) is not None and found.is_current():
+                run = found.kernel.run
+                return run(*args) if device is None and stream is None else run(*args, device=device, stream=stream)
+            args, kwargs, values = self.split(args, kwargs)
+            program = self.program(values, target)
+            if plain:
+                self._plain[types] = program
+            return program.kernel(*args, device=device, stream=stream, **kwargs)
+        except TeselaError as error:
+            raise short(error) from None
 
+    @called_by_users
     def warmup(
         self, *args: Any, target: str | None = None, device: str | None = None, pins: Mapping[str, int] | None = None, **kwargs: Any
     ) -> Variant:
@@ -418,6 +427,7 @@ def kernel(function: Callable[..., Any], /) -> KernelFunction: ...
 def kernel(*, flops: str = "", nbytes: str = "", variants: Space | None = None) -> Callable[[Callable[..., Any]], KernelFunction]: ...
 
 
+@called_by_users
 def kernel(
     function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "", variants: Space | None = None, **unknown: Any
 ) -> Any:
@@ -430,11 +440,11 @@ def kernel(
     """
     for name in unknown:
         known = ("flops", "nbytes", "variants")
-        place = caller_place(sys._getframe(1))
+        place = caller_place(sys._getframe(2))
         raise TeselaError.at(place, f"@tesela.kernel has no argument {name}", similar(name, known) or f"it has {', '.join(known)}")
     amounts = {name: text for name, text in (("flops", flops), ("nbytes", nbytes)) if text}
     if function is None and (amounts or variants is not None):
-        return lambda function: KernelFunction(_plain(function, "kernel"), amounts, variants)
+        return called_by_users(lambda function: KernelFunction(_plain(function, "kernel"), amounts, variants))
     return KernelFunction(_plain(function, "kernel"))
 
 

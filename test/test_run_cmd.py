@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import io
 import json
+import os
 from pathlib import Path
 
 import ml_dtypes
