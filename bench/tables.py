@@ -5,7 +5,8 @@
 
 A mark names the results file, relative to the document, and what to show: `<!-- bench results/gemm.json tflops -->` begins a table and
 `<!-- end bench -->` ends it. What can be shown: `ms`, `us`, `tflops`, `gbps`; with `/NAME` after it every figure is also divided by that
-system's (`tflops/cuBLAS`); `launch`, of what `launch_overhead.py` measured; and `mutants`, of what `mutants.py` counted. A system that failed shows as `failed`; the best of each row is set in bold.
+system's (`tflops/cuBLAS`); `launch`, of what `launch_overhead.py` measured; `mutants`, of what `mutants.py` counted; and `agreement`, of what
+`agree.py` compared. A system that failed shows as `failed`; the best of each row is set in bold.
 """
 
 from __future__ import annotations
@@ -41,10 +42,8 @@ def text_of(value: float) -> str:
 
 def table(results: dict[str, Any], shown: str) -> str:
     """The results as a Markdown table and a line that says where and how they were measured."""
-    if shown == "mutants":
-        return mutants_table(results)
-    if shown == "launch":
-        return launch_table(results)
+    if shown in MADE:
+        return MADE[shown](results)
     quantity, _, base = shown.partition("/")
     if quantity not in UNITS:
         raise ValueError(f"cannot show '{quantity}': one of {', '.join(UNITS)} is required")
@@ -86,16 +85,44 @@ def launch_table(results: dict[str, Any]) -> str:
 
 
 def mutants_table(results: dict[str, Any]) -> str:
-    """Mutants by kind of fault: how many were planted, reported as the right kind, and cannot do harm."""
-    lines = ["| fault | mutants | reported | can do no harm | missed |", "|---|---|---|---|---|"]
+    """Mutants by kind of fault: how many were planted, reported as the right kind, and cannot do harm; and how many faults were no mutants, since they
+    change nothing at their own place."""
+    lines = ["| fault | mutants | reported | can do no harm | missed | passed over |", "|---|---|---|---|---|---|"]
+    passed = results["passed_over"]
     kinds = {**results["kinds"], "all": results["outcomes"]}
     for kind, found in kinds.items():
         total, reported, harmless = sum(found.values()), found.get("reported", 0), found.get("equivalent", 0)
-        lines.append(f"| {kind} | {total} | {reported} | {harmless} | {total - reported - harmless} |")
+        over = sum(passed.values()) if kind == "all" else passed.get(kind, 0)
+        lines.append(f"| {kind} | {total} | {reported} | {harmless} | {total - reported - harmless} | {over} |")
     raw, matter = results["reported_of_all"], results["reported_of_those_not_equivalent"]
-    programs = len(results["programs"])
-    lines += ["", f"{raw:.1%} of all are reported as the right kind, {matter:.1%} of those that can matter; {programs} programs, {results['date']}."]
+    programs, counted = len(results["programs"]), results["programs_with_passed_over_counted"]
+    in_these = "" if counted == programs else f" (counted in {counted} of the programs)"
+    lines += [
+        "",
+        f"{raw:.1%} of all mutants are reported as the right kind, {matter:.1%} of those that can matter; {programs} programs, {results['date']}. "
+        f"Passed over{in_these}: faults that change nothing at their own place on the arguments at hand, which are no mutants.",
+    ]
     return "\n".join(lines) + "\n"
+
+
+def agreement_table(results: dict[str, Any]) -> str:
+    """The simulator against a GPU: launches of the repository's programs, and random ones, by how far they agree."""
+    exact, within = results["launches_bit_for_bit"], results["launches_within_bounds"]
+    random = results["random_programs"]
+    count = sum(random.values())
+    same, allowed = random.get("the same bits", 0), random.get("both within bounds", 0)
+    undecided = random.get("refused", 0) + random.get("undecided", 0)
+    lines = ["| | compared | the same bits | within bounds | disagree |", "|---|---|---|---|---|"]
+    lines.append(f"| launches of the repository's programs | {results['launches']} | {exact} | {within} | {results['launches'] - exact - within} |")
+    lines.append(f"| random tile programs | {count - undecided} | {same} | {allowed} | {count - undecided - same - allowed} |")
+    lines += ["", f"The largest difference is {results['largest_part_of_a_bound']:.0%} of its bound. {results['device']}, {results['driver']}; {results['date']}."]
+    if results["left_out"]:
+        lines.append(f"Not compared, for want of time: {', '.join(results['left_out'])}.")
+    return "\n".join(lines) + "\n"
+
+
+MADE = {"launch": launch_table, "mutants": mutants_table, "agreement": agreement_table}
+"""What is shown otherwise than as systems side by side."""
 
 
 def rewrite(document: Path) -> str:

@@ -8,6 +8,7 @@ kernel needs to be known to launch it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -124,17 +125,12 @@ class LaunchPlan:
 
     def _clusters(self, logical: tuple[int, int, int]) -> int:
         """Clusters that cover a logical grid."""
-        return prod(-(-extent // prod(self.cluster)) if axis == self.cluster_axis else extent for axis, extent in enumerate(logical))
+        return _covering(prod(self.cluster), self.cluster_axis, logical)
 
     def suits(self, logical: tuple[int, int, int], multiprocessors: int) -> bool:
         """Whether the clusters fit a grid: not so where many of their blocks would be at points outside of it, or some would have to do more
         points one after another than blocks by themselves."""
-        blocks, extent = prod(self.cluster), logical[self.cluster_axis]
-        if blocks == 1:
-            return True
-        outside = -(-extent // blocks) * blocks - extent
-        one_after_another = -(-self._clusters(logical) // max(1, multiprocessors // blocks))
-        return outside <= MOST_OUTSIDE * extent and one_after_another <= -(-prod(logical) // multiprocessors)
+        return clusters_suit(prod(self.cluster), self.cluster_axis, logical, multiprocessors)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists, strings and integers; `from_json` restores an equal plan."""
@@ -163,6 +159,20 @@ class LaunchPlan:
                 "messages": tuple(map(MessageSite.from_json, data["messages"])),
             }
         )
+
+
+def _covering(blocks: int, axis: int, logical: Sequence[int]) -> int:
+    """Clusters of so many blocks along an axis that cover a logical grid."""
+    return prod(-(-extent // blocks) if at == axis else extent for at, extent in enumerate(logical))
+
+
+def clusters_suit(blocks: int, axis: int, logical: Sequence[int], multiprocessors: int) -> bool:
+    """`LaunchPlan.suits` for clusters of `blocks` along `axis`."""
+    if blocks == 1:
+        return True
+    outside = -(-logical[axis] // blocks) * blocks - logical[axis]
+    one_after_another = -(-_covering(blocks, axis, logical) // max(1, multiprocessors // blocks))
+    return outside <= MOST_OUTSIDE * logical[axis] and one_after_another <= -(-prod(logical) // multiprocessors)
 
 
 @dataclass(frozen=True, slots=True)

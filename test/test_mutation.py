@@ -227,5 +227,6 @@ def test_the_table_in_documents() -> None:
 
     found = {"drop-wait": {"reported": 2, "equivalent": 1, "missed": 1}}
     rows = {"kinds": found, "outcomes": found["drop-wait"], "reported_of_all": 0.5, "reported_of_those_not_equivalent": 2 / 3}
-    text = mutants_table({**rows, "programs": [{}], "date": "2026-01-01"})
-    assert "| drop-wait | 4 | 2 | 1 | 1 |" in text and "50.0% of all" in text and "66.7% of those that can matter" in text
+    over = {"passed_over": {"drop-wait": 7}, "programs_with_passed_over_counted": 1}
+    text = mutants_table({**rows, **over, "programs": [{}, {}], "date": "2026-01-01"})
+    assert "| drop-wait | 4 | 2 | 1 | 1 | 7 |" in text and "counted in 1 of the programs" in text and "50.0% of all" in text and "66.7% of those that can matter" in text

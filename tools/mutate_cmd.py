@@ -5,13 +5,15 @@
     tesela mutate kernel.py --dim K=512 --seed 7
 
 Each mutant runs under several schedules with the judge watching; what it leaves in arrays is compared with what the kernel leaves. It is *reported*
-if it shows a symptom of its kind of fault, *otherwise* if it shows another, *equivalent* if code proves that it can do no harm, else *missed*. The
-exit status is 1 if one is missed or reported otherwise.
+if it shows a symptom of its kind of fault, *otherwise* if it shows another, *equivalent* if code proves that it can do no harm, else *missed*. Faults
+that change nothing at their own place on the arguments at hand are passed over, and counted apart. The exit status is 1 if a mutant is missed or
+reported otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import TextIO
 
 from ..dialects.diagnostics import TeselaError
@@ -49,14 +51,15 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     made = Reference(kernel.module, kernel.name, arguments.seed, dims)
     launches = record(lambda: kernel(**made.arrays, **made.scalars, device="sim"))
     rows = []
+    passed_over: Counter[str] = Counter()
     stdout.write(f"{kernel.name} for {arguments.target}, with {made.describe()}\n")
     for launch in launches:
-        for tried in try_all(launch, arguments.each, str(arguments.seed), arguments.kinds):
+        for tried in try_all(launch, arguments.each, str(arguments.seed), arguments.kinds, passed_over):
             rows.append(tried.to_json())
             if arguments.verbose or tried.verdict.outcome not in ("reported", "equivalent"):
                 stdout.write(f"{tried}\n")
     if not rows:
         stdout.write("no place for a fault: nothing is launched, or nothing of these kinds is executed\n")
         return 0
-    stdout.write(table(rows))
+    stdout.write(table(rows, passed_over.total()))
     return 1 if any(row["outcome"] in ("otherwise", "missed") for row in rows) else 0

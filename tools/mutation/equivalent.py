@@ -7,13 +7,16 @@ that is right, on the arguments of the launch:
   barrier), and every thread issues, commits, waits and fences
   the same, in the same order, and arrives the same in all phases of mbarriers that somebody waits for. So memory holds the same whatever the schedule; what differs is dead, masked, the same value under another
   name, or which of several threads with the same value writes it.
+* **copies that change nothing** (faults of data): all that differs are cp.async besides, ordered with everything else that touches their bytes
+  (`added_copies.py`).
 * **still waited for** (waits, commits, neighbours): between the issue of each asynchronous operation and the wait of each of its owners that covers it
   in the mutant, nobody touches the bytes (or registers) that it writes, nor writes what it reads. Another wait covers it in time.
 * **still fenced** (fences, neighbours): between each generic write and each later access of the async proxy to its bytes there is another proxy fence
   of the thread that wrote; between ordinary accesses to registers of a wgmma and the wgmma another wgmma.fence; between the initialisation of an
   mbarrier and a copy that signals it another fence.
-* **nothing shared** (barriers): with the barrier gone, between two other barriers that the whole block meets no byte is accessed by two
-  warps of which one writes. For a barrier of a warp the same holds between lanes, between two instructions that converge the warp.
+* **nothing shared** (barriers): no byte is accessed before the barrier and after it, one of the two writing, that something else in the log does not
+  order too (`separates.py`), and all other barriers complete as often without it. For a barrier of a warp: with the barrier gone, between two
+  instructions that converge the warp no byte is accessed by two lanes of which one writes.
 * **nobody waits** (arrivals, counts, initialisations): no thread waits, at or after the place, for the phase of an mbarrier that it changes.
 * **before the first phase** (waits for mbarriers): every wait at the place was for the phase before the first, which has always passed, and orders
   nothing.
@@ -36,7 +39,9 @@ from numpy.typing import NDArray
 from ...dialects.ptx_program import Instr
 from ...simulator.machine import Machine
 from ...simulator.selection import WARP
+from .added_copies import does_the_same, only_ordered_copies
 from .faults import KINDS, Change, Mutant, instr_at, is_try_wait, role
+from .separates import separates
 from .trace import GENERIC, NEVER, REGISTERS, SHARED, SPACE_BITS, WRITES, Event, Flight, Trace, places
 
 if TYPE_CHECKING:
@@ -119,6 +124,17 @@ def _arrive_alike(right: list[Event], wrong: list[Event]) -> bool:
         sorted(arrivals[0].get(key, ())) == sorted(arrivals[1].get(key, ()))
         for key in arrivals[0].keys() | arrivals[1].keys()
         if key[1] <= last.get(key[0], -1)
+    )
+
+
+def copies_change_nothing(case: Case) -> bool:
+    usual = SCHEDULES[0]
+    right, wrong = case.trial.trace(None, usual), case.trial.trace(case.mutant, usual)
+    return (
+        all(_arrive_alike(a, b) for a, b in zip(right.logs, wrong.logs))
+        and does_the_same(right, wrong)
+        and len(case.right) == len(case.faulty)
+        and all(only_ordered_copies(a, b) for a, b in zip(case.right, case.faulty))
     )
 
 
@@ -219,24 +235,36 @@ def _places(run: Run) -> Array:
 
 
 def nothing_shared(case: Case) -> bool:
-    lanes = case.instr.opcode.startswith("bar.warp")
-    return all(_separate(run, lanes) for run in case.faulty)
+    if case.instr.opcode.startswith("bar.warp"):
+        return all(_separate(run) for run in case.faulty)
+    met = [[_meetings(run, case.instr) for run in runs] for runs in (case.right, case.faulty)]
+    return met[0] == met[1] and not any(separates(run.log, run.machine, case.instr) for run in case.right)
 
 
-def _separate(run: Run, lanes: bool) -> bool:
-    """Whether between two barriers of its block (`lanes`: or two meetings of its warp) no byte is accessed by two warps (lanes) of which one
-    writes."""
+def _meetings(run: Run, besides: Instr) -> dict[tuple[int, int], int]:
+    """How often each other barrier of a block completes, by the instruction that completes it and the block."""
+    found: dict[tuple[int, int], int] = {}
+    for event in run.log:
+        if event.kind in ("barrier", "part"):
+            (*_, instr) = run.machine.code.steps[event.position].instrs
+            if instr is not besides:
+                for block in np.unique(event.who // run.machine.block_stride).tolist():
+                    found[id(instr), block] = found.get((id(instr), block), 0) + 1
+    return found
+
+
+def _separate(run: Run) -> bool:
+    """Whether between two meetings of its lanes no byte is accessed by two lanes of a warp of which one writes."""
     machine = run.machine
     every = _places(run)
-    unit = 1 if lanes else WARP
-    scope = WARP if lanes else machine.block_stride
+    scope = WARP
     now = np.zeros(machine.thread_count // scope, np.int64)  # the present segment of each scope, by numbers that never come again
     segments = len(now)
     now[:] = np.arange(segments)
     wrote, writer, read, reader = (np.full(len(every), -1, np.int64) for _ in range(4))
 
     def conflict(where: Array, who: Array, writes: bool) -> bool:
-        at, mine = np.searchsorted(every, where), who // unit
+        at, mine = np.searchsorted(every, where), who
         segment = now[who // scope]
         if ((wrote[at] == segment) & (writer[at] != mine)).any():
             return True
@@ -267,7 +295,7 @@ def _separate(run: Run, lanes: bool) -> bool:
     for event in run.log:
         if any(touches(flight) for flight in ends.get(event.time, ())):
             return False
-        if event.kind == "barrier" or (lanes and event.kind == "meet"):
+        if event.kind in ("barrier", "meet"):
             for part in np.unique(event.who // scope).tolist():
                 now[part] = segments
                 segments += 1
@@ -361,6 +389,7 @@ _DATA = tuple(name for name, kind in KINDS.items() if not kind.order)
 
 REASONS = (
     Reason("same effects", same_effects, _DATA),
+    Reason("copies that change nothing", copies_change_nothing, _DATA),
     Reason("still waited for", still_waited_for, ("drop-wait", "weaken-wait", "drop-commit")),
     Reason("still waited for", swap_keeps_groups, ("swap-order",)),
     Reason("still fenced", still_fenced, ("drop-fence",)),

@@ -36,7 +36,9 @@ class Recorded:
         return next(entry for entry in self.program.entries if entry.name == self.entry)
 
 
-class _Recorder(Observer):
+class Recorder(Observer):
+    """Keeps the launches that it sees."""
+
     def __init__(self) -> None:
         self.launches: list[Recorded] = []
         self._executed: Counter[int] = Counter()
@@ -66,7 +68,7 @@ class _Recorder(Observer):
 
 def record(run: Callable[[], object]) -> list[Recorded]:
     """All launches that `run` makes in the simulator, in order."""
-    recorder = _Recorder()
+    recorder = Recorder()
     with settings(observer=recorder):
         run()
     return recorder.launches

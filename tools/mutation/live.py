@@ -5,8 +5,8 @@ Of faults of data: a constant of a clamp that never clamps, or a register that h
 mutation", Howden 1982: the mutated component must compute another value at least once). Such places are passed over and counted. Of faults of order: a wait
 that never had anything to wait for, a wait for the phase before the first of an mbarrier, which has always passed, and the initialisation of, or an
 arrival at, an mbarrier that nobody ever waits for do nothing that could be left out; and neither does a barrier on one side of which
-(up to the barriers next to it) nobody accesses a byte that is accessed on the other, one of the two writing. What a fault does later on, and whether anybody notices, is
-not asked.
+(up to the barriers of the same threads, or of the whole block, next to it) nobody accesses a byte of memory that is accessed on the other, one of the
+two writing. What a fault does later on, and whether anybody notices, is not asked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...simulator.machine import Machine
 from ...simulator.selection import Selection
 from .faults import KINDS, Mutant, instr_at, is_try_wait, is_wait, writes_of
 from .launches import Recorded
-from .trace import GENERIC, SPACE_BITS, WRITES, Trace, mixed
+from .trace import GENERIC, REGISTERS, SPACE_BITS, WRITES, Trace, mixed
 
 if TYPE_CHECKING:
     from .trial import Trial
@@ -154,14 +154,15 @@ def _separates(trace: Trace, instr: Instr) -> bool:
         before: dict[int, Sides] = {}
         now: dict[int, Sides] = {}
         here: dict[int, bool] = {}
+        met = {tuple(np.unique(event.who).tolist()) for event in log if event.position in positions and event.kind in ("barrier", "part")}
         for event in log:
-            if event.kind in ("barrier", "part"):
+            if event.kind == "barrier" or (event.kind == "part" and tuple(np.unique(event.who).tolist()) in met):
                 for block in np.unique(event.who // machine.block_stride).tolist():
                     if here.get(block) and before[block].meet(now.get(block, Sides())):
                         return True
                     before[block], now[block] = now.get(block, Sides()), Sides()
                     here[block] = event.position in positions
-            elif event.kind in GENERIC and len(event.where):
+            elif event.kind in GENERIC and len(event.where) and event.where[0] >> SPACE_BITS != REGISTERS:
                 blocks = event.who // machine.block_stride
                 for block in np.unique(blocks).tolist():
                     now.setdefault(block, Sides()).add(event.where[blocks == block], event.kind in WRITES)
@@ -169,8 +170,9 @@ def _separates(trace: Trace, instr: Instr) -> bool:
                 flight = event.detail
                 for block in np.unique(flight.owners * (128 if flight.kind == "wgmma" else 1) // machine.block_stride).tolist():
                     side = now.setdefault(block, Sides())  # an operation of several blocks counts whole for each
-                    side.add(flight.bytes_of(True), True)
-                    side.add(flight.bytes_of(False), False)
+                    for writes in (True, False):
+                        where = flight.bytes_of(writes)
+                        side.add(where[where >> SPACE_BITS != REGISTERS], writes)
         if any(there and before[block].meet(now.get(block, Sides())) for block, there in here.items()):
             return True
     return False

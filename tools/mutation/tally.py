@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +37,26 @@ class Tried:
         return f"{v.outcome}: {self.mutant.key} '{self.mutant.opcode}', {self.mutant.change.text}{why}"
 
 
-def try_all(launch: Recorded, each: int, seed: str, kinds: Iterable[str] = ()) -> Iterator[Tried]:
-    """Plants faults in a launch, as `choose` does, and tries them one after the other. Faults that change nothing at
-    their own place are passed over (`live.py`)."""
+def try_all(
+    launch: Recorded,
+    each: int,
+    seed: str,
+    kinds: Iterable[str] = (),
+    passed_over: Counter[str] | None = None,
+    known: Callable[[Mutant], Verdict | None] = lambda mutant: None,
+) -> Iterator[Tried]:
+    """Plants faults in a launch, as `choose` does, and tries them one after the other. Faults that change nothing at their own place are passed over
+    (`live.py`), and counted by kind in `passed_over`. A mutant whose verdict is `known` is not tried again."""
     trial = Trial(launch)
-    for mutant in choose(sites(launch), each, seed, tuple(kinds), lambda mutant: is_live(trial, launch, mutant)):
-        yield Tried(mutant, trial.judge(mutant))
+
+    def fits(mutant: Mutant) -> bool:
+        live = is_live(trial, launch, mutant)
+        if not live and passed_over is not None:
+            passed_over[mutant.kind] += 1
+        return live
+
+    for mutant in choose(sites(launch), each, seed, tuple(kinds), fits):
+        yield Tried(mutant, known(mutant) or trial.judge(mutant))
 
 
 def counts(rows: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
@@ -60,8 +74,8 @@ def rates(total: Counter[str]) -> tuple[float, float]:
     return total["reported"] / max(1, everything), total["reported"] / max(1, matter)
 
 
-def table(rows: Iterable[dict[str, Any]]) -> str:
-    """Counts and rates as a table of text."""
+def table(rows: Iterable[dict[str, Any]], passed_over: int = 0) -> str:
+    """Counts and rates as a table of text. `passed_over`: faults besides that do nothing at their own place."""
     by_kind = counts(rows)
     total: Counter[str] = Counter()
     lines = [f"{'':18}{'mutants':>9}" + "".join(f"{name:>12}" for name in OUTCOMES)]
@@ -71,4 +85,6 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
     lines.append(f"{'all':18}{sum(total.values()):9}" + "".join(f"{total[name]:12}" for name in OUTCOMES))
     raw, matter = rates(total)
     lines.append(f"reported as the right kind: {raw:.1%} of all, {matter:.1%} of those that are not equivalent")
+    if passed_over:
+        lines.append(f"{passed_over} faults more change nothing at their own place on these arguments, and are not counted")
     return "\n".join(lines) + "\n"

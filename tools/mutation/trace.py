@@ -52,7 +52,7 @@ class Event:
 @dataclass
 class Flight:
     """An asynchronous operation: who issued it when (per owner), the bytes that it read and wrote (with the thread that asked
-    for each), the mbarriers that it signals, and when each owner's wait covered it (all of it, or
+    for each), the mbarriers that it signals with the phase of each, and when each owner's wait covered it (all of it, or
     what it reads)."""
 
     kind: str
@@ -62,6 +62,7 @@ class Flight:
     waited: Array
     reads_waited: Array
     signals: Array
+    phases: Array
     read: list[Array] = field(default_factory=list)
     written: list[Array] = field(default_factory=list)
     readers: list[Array] = field(default_factory=list)
@@ -102,13 +103,15 @@ class Flight:
 
 
 class Trace(Observer):
-    """Keeps the log of each machine of a launch. `fingerprints`: of how each thread synchronised, but for its arrivals at mbarriers, by machine."""
+    """Keeps the log of each machine of a launch. `fingerprints`: of how each thread synchronised, but for its arrivals at mbarriers, by machine;
+    `plain`: the same without the issue of cp.async, whoever waits for them."""
 
     def __init__(self) -> None:
         self.logs: list[list[Event]] = []
         self.flights: list[list[Flight]] = []
         self.machines: list[Machine] = []
         self.fingerprints: list[Array] = []
+        self.plain: list[Array] = []
         self._writes: list[tuple[Array, Array, Array, Array]] = []
         self._op: Operation | None = None
 
@@ -122,6 +125,7 @@ class Trace(Observer):
         self.machines.append(machine)
         self.print = np.zeros(machine.thread_count, np.uint64)
         self.fingerprints.append(self.print)
+        self.plain.append(np.zeros(machine.thread_count, np.uint64))
         self._phases: dict[int, int] = {}
         self._barriers = np.zeros(machine.block_count, np.int64)  # how often each block has met
         names: dict[str, None] = {}
@@ -148,8 +152,9 @@ class Trace(Observer):
         return event
 
     def _stamp(self, threads: Array, *values: Any) -> None:
-        """Mix values, [threads] or one for all, into the threads' fingerprints."""
-        self.print[threads] = mixed(self.print[threads], *values)
+        """Mix values, [threads] or one for all, into both of the threads' fingerprints."""
+        for prints in (self.print, self.plain[-1]):
+            prints[threads] = mixed(prints[threads], *values)
 
     def _wrote(self, machine: Machine, addresses: Array, values: Array, threads: Array) -> None:
         blocks = threads // machine.block_stride
@@ -206,8 +211,13 @@ class Trace(Observer):
         self._add(kind, np.broadcast_to(threads[:, None], (*rows.shape, size)).reshape(-1), where)
         if space == "global" and kind != "load":
             for k, row in enumerate(rows):
-                written = () if values is None else list(np.broadcast_to(values, (len(rows), values.shape[1], len(threads)))[k])
-                self._wrote(machine, row, mixed(row, *written), threads)
+                if values is None:
+                    self._wrote(machine, row, mixed(row), threads)
+                    continue
+                # Byte by byte: wide stores and narrow ones may write the same.
+                elements = np.broadcast_to(values, (len(rows), values.shape[1], len(threads)))[k]
+                for offset, data in enumerate(np.ascontiguousarray(elements.T).view(np.uint8).T):
+                    self._wrote(machine, row + offset, mixed(row + offset, data), threads)
 
     def sync(self, machine: Machine, instr: Instr, threads: Array) -> None:
         self._add("fence", threads, (), instr.opcode.split("."))
@@ -218,7 +228,8 @@ class Trace(Observer):
         signals = np.zeros(0, np.int64)
         if isinstance(operation, BulkOperation) and (operation.groups == NO_GROUP).all():
             signals = np.asarray(operation.barriers, np.int64)
-        flight = Flight(operation.kind, operation.owners, operation.groups.copy(), len(self.log), never, never.copy(), signals)
+        phases = np.array([self._phases.get(b, 0) for b in signals.tolist()], np.int64)
+        flight = Flight(operation.kind, operation.owners, operation.groups.copy(), len(self.log), never, never.copy(), signals, phases)
         operation.note = flight
         if isinstance(operation, WarpgroupMma):
             threads = (operation.owners[:, None] * 128 + np.arange(128)).reshape(-1)
@@ -229,6 +240,8 @@ class Trace(Observer):
                     who.append(np.tile(threads, len(rows)))
                     bytes_.append(places(REGISTERS, np.array(rows)[:, None] * machine.thread_count + threads, 1))
             self._stamp(threads, hash_of("wgmma"))
+        elif operation.kind == "cp.async":
+            self.print[operation.owners] = mixed(self.print[operation.owners], hash_of(operation.kind))
         else:
             self._stamp(operation.owners, hash_of(operation.kind))
         self.flights[-1].append(flight)
@@ -251,9 +264,12 @@ class Trace(Observer):
                 due = (flight.groups != NO_GROUP) & (flight.groups < limit[flight.owners]) & (seen == NEVER)
                 seen[due] = now
                 told.append(flight.owners[due])
-        self._add("wait", self._threads(kind, owners))
+        threads, plain = self._threads(kind, owners), self.plain[-1]
+        self._add("wait", threads)
+        plain[threads] = mixed(plain[threads], hash_of("wait"), newest)
         if told:  # a wait for nothing is nothing
-            self._stamp(self._threads(kind, np.unique(np.concatenate(told))), hash_of("wait"), newest)
+            threads = self._threads(kind, np.unique(np.concatenate(told)))
+            self.print[threads] = mixed(self.print[threads], hash_of("wait"), newest)
 
     @staticmethod
     def _threads(kind: str, owners: Array) -> Array:

@@ -40,21 +40,27 @@ class Verdict:
 
 class Trial:
     """Tries mutants of one recorded launch. Bytes of the results that depend on the schedule (the low bits of sums by atomic additions of floats) are
-    not compared. Raises TeselaError where the program that is right is reported, or where most of what it writes depends on the schedule."""
+    not compared."""
 
     def __init__(self, recorded: Recorded, schedules: Sequence[dict[str, Any]] = SCHEDULES):
         self.launch, self.schedules = recorded, schedules
         self._right: Trace | None = None
         self._turns = max(MIN_TURNS, PATIENCE * recorded.steps)
+        self._expected: list[np.ndarray[Any, Any]] = []
+        self._stable: list[np.ndarray[Any, Any]] = []
+
+    def _run_right(self) -> None:
+        """What the program that is right leaves. Raises TeselaError where it is reported, or where most of what it writes depends on the schedule."""
+        recorded = self.launch
         found: list[list[np.ndarray[Any, Any]]] = []
-        for schedule in schedules:
+        for schedule in self.schedules:
             reports = self._judge(recorded.program, recorded.params, schedule)
             if reports:
                 raise TeselaError(f"kernel {recorded.entry}, which should be right, is reported: {reports[0]}")
             found.append(recorded.memory.snapshot())
-        self.expected = found[0]
-        self._stable = [np.logical_and.reduce([run[k] == self.expected[k] for run in found]) for k in range(len(self.expected))]
-        written = sum(int((a != b).sum()) for a, b in zip(self.expected, recorded.before))
+        self._expected = found[0]
+        self._stable = [np.logical_and.reduce([run[k] == self._expected[k] for run in found]) for k in range(len(self._expected))]
+        written = sum(int((a != b).sum()) for a, b in zip(self._expected, recorded.before))
         unstable = sum(int((~stable).sum()) for stable in self._stable)
         if 2 * unstable > written:
             raise TeselaError(f"kernel {recorded.entry} writes {written} bytes, of which {unstable} depend on the schedule")
@@ -62,7 +68,7 @@ class Trial:
     def _same(self) -> bool:
         """Whether memory holds what the program that is right leaves there."""
         now = self.launch.memory.snapshot()
-        return all(np.array_equal(a[stable], b[stable]) for a, b, stable in zip(now, self.expected, self._stable))
+        return all(np.array_equal(a[stable], b[stable]) for a, b, stable in zip(now, self._expected, self._stable))
 
     def _judge(self, program: Any, params: bytes, schedule: dict[str, Any]) -> list[Report]:
         it = self.launch
@@ -106,7 +112,9 @@ class Trial:
         return seen
 
     def judge(self, mutant: Mutant) -> Verdict:
-        """Tries a mutant."""
+        """Tries a mutant. Raises TeselaError where the program that is right is reported, or where most of what it writes depends on the schedule."""
+        if not self._expected:
+            self._run_right()
         wanted = KINDS[mutant.kind].symptoms
         seen: dict[str, str] = {}
         for schedule in self.schedules:
