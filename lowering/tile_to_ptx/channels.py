@@ -392,8 +392,6 @@ class _TmaCopy:
         box = (*(extents.get(d, form.box[d]) for d in form.order), *(1 for _ in others))
         spec = TensorMapSpec(ctx.argument_name(put.array), (*(of[d] for d in form.order), *others), box, form.swizzle_bytes)
         tensormap = ctx.tensormap(put.array, spec)
-        leader = ctx.leader()
-        ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=leader))
         ctx.require(Requirement("align", spec.arg, 16))
         require_coordinates(ctx, put.array)
         return _TmaCopy(put, channel.layout, form, part, tensormap, _slot_address(ctx, channel, slot))
