@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 os.environ["TESELA_CACHE"] = "0"  # a cached kernel would be that of the options that made it
 
-from peers import ATTENTION_TILES, Torch, show
+from peers import Torch, show
 from rounds import GPU, Case, Results, System, measure
 
 from tesela import bf16
@@ -52,13 +52,12 @@ def cases(torch: Torch, shape: tuple[int, int, int, int], causal: bool, steps: d
     batch, heads, length, head = shape
     q, k, v = (torch.randn(batch * heads, length, head, dtype=torch.torch.bfloat16) for _ in range(3))
     out, scale = torch.torch.empty_like(q), head**-0.5
-    rows, columns = ATTENTION_TILES[head]
     sdpa = torch.torch.nn.functional.scaled_dot_product_attention
     expected = sdpa(*(x.view(batch, heads, length, head) for x in (q, k, v)), is_causal=causal).view_as(q).double()
     systems: list[System] = []
 
     def add(label: str) -> None:
-        kernel = compile(attention.trace(T=bf16, HEAD=head, CAUSAL=causal, BM=rows, BN=columns), "sm_90a")
+        kernel = compile(attention.trace(T=bf16, HEAD=head, CAUSAL=causal), "sm_90a")
         systems.append(torch.checked(torch.system(label, lambda: kernel(q, k, v, out, scale)), out, expected, 1e-2))
 
     add("tesela")

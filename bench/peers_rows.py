@@ -33,6 +33,7 @@ ROWS: tuple[tuple[str, str, int, int], ...] = (
     ("transpose", "f32", 8192, 8192),
     ("transpose", "bf16", 8192, 8192),
     ("row_sum", "bf16", 16384, 8192),
+    ("cumsum", "bf16", 16384, 8192),
     ("column_sum", "bf16", 16384, 8192),
 )
 """(kernel, element type, rows, columns); of rotary: positions, heads of 128."""
@@ -133,6 +134,14 @@ def _transpose(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
     )
 
 
+def _cumsum(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
+    x = torch.randn(m, n, dtype=dtype)
+    y = torch.torch.empty_like(x)
+    return Contest(
+        launch(rows.cumsum, (x, y)), lambda x: torch.torch.cumsum(x, 1, dtype=torch.torch.float32).to(dtype), (x,), y, x.double().cumsum(1), 2 * x.nbytes, 1e-2
+    )
+
+
 def _row_sum(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
     x = torch.randn(m, n, dtype=dtype)
     y = torch.torch.empty(m, device="cuda")
@@ -161,6 +170,7 @@ MAKERS: dict[str, Callable[..., Contest]] = {
     "rotary": _rotary,
     "transpose": _transpose,
     "row_sum": _row_sum,
+    "cumsum": _cumsum,
     "column_sum": _column_sum,
 }
 

@@ -5,7 +5,8 @@
 
 A mark names the results file, relative to the document, and what to show: `<!-- bench results/gemm.json tflops -->` begins a table and
 `<!-- end bench -->` ends it. What can be shown: `ms`, `us`, `tflops`, `gbps`; with `/NAME` after it every figure is also divided by that
-system's (`tflops/cuBLAS`); `mutants`, of what `mutants.py` counted; and `agreement`, of what `agree.py` compared. A system that failed shows as `failed`; the best of each row is set in bold.
+system's (`tflops/cuBLAS`); `launch`, of what `launch_overhead.py` measured; `mutants`, of what `mutants.py` counted; and `agreement`, of what
+`agree.py` compared. A system that failed shows as `failed`; the best of each row is set in bold.
 """
 
 from __future__ import annotations
@@ -63,8 +64,23 @@ def table(results: dict[str, Any], shown: str) -> str:
                 cell += f" ({figures[name] / figures[base]:.2f}×)"
             cells.append(cell)
         lines.append(f"| {row['case']} | {' | '.join(cells)} |")
+    lines += ["", f"{where(results)}; {results['method']}."]
+    return "\n".join(lines) + "\n"
+
+
+def where(results: dict[str, Any]) -> str:
+    """Where and when it was measured."""
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    lines += ["", f"{results['device']}, {results['driver']}; {versions}; {results['date']}; {results['method']}."]
+    return f"{results['device']}, {results['driver']}; {versions}; {results['date']}"
+
+
+def launch_table(results: dict[str, Any]) -> str:
+    """Host time of a launch by system, and what is above a raw launch."""
+    times = {row["system"]: row["us"] for row in results["rows"]}
+    raw = times["raw cuLaunchKernel"]
+    lines = ["| a launch | µs | above raw |", "|---|---|---|"]
+    lines += [f"| {name} | {text_of(us)} | {us - raw:+.1f} |" for name, us in times.items()]
+    lines += ["", f"{where(results)}; median of batches of {results['calls']} launches, systems in turns."]
     return "\n".join(lines) + "\n"
 
 
@@ -105,7 +121,7 @@ def agreement_table(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-MADE = {"mutants": mutants_table, "agreement": agreement_table}
+MADE = {"launch": launch_table, "mutants": mutants_table, "agreement": agreement_table}
 """What is shown otherwise than as systems side by side."""
 
 

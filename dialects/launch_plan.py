@@ -8,6 +8,7 @@ kernel needs to be known to launch it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -93,6 +94,8 @@ class LaunchPlan:
     `cluster_axis` of the logical grid. `shared_bytes`: dynamic shared memory.
     `workspace_bytes`: for each point of the logical grid, of memory that holds nothing before the launch and nothing after it; a plan that asks for some also
     asks for a counter of 32 bits for each point, which is zero before the launch and after it.
+    `programmatic`: whether a launch may begin while the one before it in its stream ends, since the kernel itself waits for that (PTX ISA 9.0
+    §9.7.14.13, griddepcontrol).
     `dims`: the symbolic dimensions' names in order. `notes`: what a reader should know (slow paths taken and why)."""
 
     name: str
@@ -109,6 +112,7 @@ class LaunchPlan:
     notes: tuple[str, ...] = ()
     persistent: bool = False
     workspace_bytes: int = 0
+    programmatic: bool = False
     messages: tuple[MessageSite, ...] = ()
     """Where the program may print, or an assertion fail; with any, there is a parameter of kind 'messages'."""
 
@@ -121,17 +125,12 @@ class LaunchPlan:
 
     def _clusters(self, logical: tuple[int, int, int]) -> int:
         """Clusters that cover a logical grid."""
-        return prod(-(-extent // prod(self.cluster)) if axis == self.cluster_axis else extent for axis, extent in enumerate(logical))
+        return _covering(prod(self.cluster), self.cluster_axis, logical)
 
     def suits(self, logical: tuple[int, int, int], multiprocessors: int) -> bool:
         """Whether the clusters fit a grid: not so where many of their blocks would be at points outside of it, or some would have to do more
         points one after another than blocks by themselves."""
-        blocks, extent = prod(self.cluster), logical[self.cluster_axis]
-        if blocks == 1:
-            return True
-        outside = -(-extent // blocks) * blocks - extent
-        one_after_another = -(-self._clusters(logical) // max(1, multiprocessors // blocks))
-        return outside <= MOST_OUTSIDE * extent and one_after_another <= -(-prod(logical) // multiprocessors)
+        return clusters_suit(prod(self.cluster), self.cluster_axis, logical, multiprocessors)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists, strings and integers; `from_json` restores an equal plan."""
@@ -160,6 +159,20 @@ class LaunchPlan:
                 "messages": tuple(map(MessageSite.from_json, data["messages"])),
             }
         )
+
+
+def _covering(blocks: int, axis: int, logical: Sequence[int]) -> int:
+    """Clusters of so many blocks along an axis that cover a logical grid."""
+    return prod(-(-extent // blocks) if at == axis else extent for at, extent in enumerate(logical))
+
+
+def clusters_suit(blocks: int, axis: int, logical: Sequence[int], multiprocessors: int) -> bool:
+    """`LaunchPlan.suits` for clusters of `blocks` along `axis`."""
+    if blocks == 1:
+        return True
+    outside = -(-logical[axis] // blocks) * blocks - logical[axis]
+    one_after_another = -(-_covering(blocks, axis, logical) // max(1, multiprocessors // blocks))
+    return outside <= MOST_OUTSIDE * logical[axis] and one_after_another <= -(-prod(logical) // multiprocessors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from xdsl.dialects.builtin import (
     ModuleOp,
     StringAttr,
 )
-from xdsl.ir import Attribute, Block, BlockArgument, Dialect, Operation, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Block, BlockArgument, Dialect, Operation, Region, SSAValue, TypeAttribute
 from xdsl.parser import AttrParser, Parser, UnresolvedOperand
 from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.parser.generic_parser import ParserState
@@ -40,6 +40,7 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
 from . import DIALECTS
 from .diagnostics import Diagnostic, Location, TeselaError, source_text
 from .messages import explain
+from .tile_types import MAX_NESTING
 
 BUILD_FAILURES = (VerifyException, ValueError, OverflowError)
 """What constructors and verifiers of attributes, types and operations raise for values that the text can state."""
@@ -90,7 +91,10 @@ def _diagnostics(error: ParseError) -> list[Diagnostic]:
     message, hint = explain(error.msg, getattr(error, "op_name", None))
     hint = getattr(error, "hint", hint)
     if (number := _number_without_point(error.span)) is not None:
-        message, hint = f"'{number[0]}' is no constant: a float has a point", f"write {number[1]}"
+        if _before_integer_type(error.span):
+            message, hint = float_as_integer(number[1], number[0])
+        else:
+            message, hint = f"'{number[0]}' is no constant: a float has a point", f"write {number[1]}"
     return [Diagnostic("error", message, _place(error.span), hint, notes)]
 
 
@@ -104,6 +108,18 @@ def _number_without_point(span: Span[Any]) -> tuple[str, str] | None:
     exponent = re.compile(r"[eE][+-]?\d+").match(content, span.start)
     text = exponent[0] if exponent is not None else end[0]
     return start[0] + text, f"{start[0]}.0{text}"
+
+
+def _before_integer_type(span: Span[Any]) -> bool:
+    """Whether what stands here is said to be an integer."""
+    return re.compile(r"[\w.+-]*\s*:\s*([su]?i\d+|index)\b").match(span.input.content, span.start) is not None
+
+
+def float_as_integer(number: str, written: str | None = None) -> tuple[str, str]:
+    """(message, hint) for the text of a float where an integer is required."""
+    value = float(number)
+    hint = f"write {int(value)}" if value.is_integer() else "round it, or take a float type"
+    return f"'{written or number}' is a float, and the constant's type an integer type", hint
 
 
 def _place(span: Span[Any]) -> Location:
@@ -149,6 +165,7 @@ class _LocatingParser(Parser):
         self._argument_locations: dict[int, LocationAttr] = {}
         self._consumed: Span[str] | None = None
         self._op_names: list[str] = []
+        self._depth = 0
         super().__init__(context, "", filename)
         self._parser_state = ParserState(_Lexer(Input(text, filename)))
 
@@ -207,6 +224,32 @@ class _LocatingParser(Parser):
             # Not on the argument itself: the formats of functions overwrite it.
             self._argument_locations[argument.name.start] = location
         return argument
+
+    def parse_optional_region(self, arguments: Any = None) -> Region | None:
+        if self._current_token.kind is not MLIRTokenKind.L_BRACE:
+            return None
+        self._depth += 1
+        if self._depth > MAX_NESTING + 2:  # a module's own and a kernel's do not count
+            failure = ParseError(self._current_token.span, f"regions are nested more than {MAX_NESTING} deep")
+            failure.hint = "join conditions with arith.andi, or choose by arithmetic"
+            raise failure
+        region = super().parse_optional_region(arguments)
+        self._depth -= 1
+        return region
+
+    def parse_optional_builtin_int_or_float_attr(self) -> Any:
+        start = self._current_token.span
+        try:
+            return super().parse_optional_builtin_int_or_float_attr()
+        except ParseError as error:
+            if not error.msg.startswith("Floating point value is not valid for integer type"):
+                raise
+            text = re.compile(r"-?\s*[\w.]+(?:(?<=[eE])[+-]\d+)?").match(start.input.content, start.start)
+            assert text is not None
+            message, hint = float_as_integer(text[0].replace(" ", ""))
+            failure = ParseError(start, message)
+            failure.hint = hint
+            raise failure from None
 
     def parse_optional_attribute(self) -> Attribute | None:
         start = self._current_token.span

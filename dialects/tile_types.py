@@ -53,6 +53,10 @@ MAX_TILE_ELEMENTS = 2**20
 """More than a block's registers hold of any element type (64 Ki of 32 bits on every target, CUDA C++ Programming Guide, "Technical Specifications per
 Compute Capability"): larger tiles would only spill, and take long to compile."""
 
+MAX_NESTING = 100
+"""Regions within one another that a program may have: passes, verifiers and printers descend into them, and Python's own stack has an end
+(`sys.getrecursionlimit()`, 1000 calls by default; reading takes the most, 8 for a region)."""
+
 TOO_LARGE_HINT = "a block holds its tiles in registers, 256 KiB in all: take a smaller tile, in a loop"
 
 

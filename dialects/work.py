@@ -6,11 +6,13 @@ extents of a call. Nothing here knows what a kernel computes.
 
 **The model.** Blocks are dealt out evenly; the launch takes as long as the multiprocessor that has most of them. There, for each block,
 
-    body   Σ over its loops: trips · max(clocks of dots and arithmetic, bytes copied / rate)
+    body   Σ over its loops: trips · max(clocks of dots and arithmetic, bytes through shared memory / its rate, bytes copied / rate)
     tail   bytes stored / rate
 
 where the rate of copies is what one multiprocessor can stream, its share of what L2 gives all that run, or what is under way at one time
-over the latency, whichever is least. One block at a time takes the sum of both, and of the latency before its first tile arrives, unless it
+over the latency, whichever is least. Through shared memory go what is copied there and what the tensor cores read of it: 128×256 tiles of 16 bits keep it as busy as
+the tensor cores, 256×128 and smaller ones busier. L2 answers by lines of 128 bytes: rows that do not begin with one take two requests each, and what
+a cluster loads together it asks for once. One block at a time takes the sum of both, and of the latency before its first tile arrives, unless it
 walks the grid and loads ahead. Several at a time hide each other's waits: all bodies, or all tails, whichever is longer, and the other once. No launch is
 faster than memory moves the arguments once.
 
@@ -27,19 +29,21 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, prod
+from math import ceil, gcd, prod
 from typing import Any
 
 from .dim_expr import DimExpr
+from .launch_plan import clusters_suit
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What the model knows of a device, in bytes for each clock of one multiprocessor (`memory`: of all), and clocks. `copies`: what one can stream; `l2`: what each
-    gets when all stream; `stores`: what one writes; `start`: from one block to the next; `arrival`: of a block with its sums at a point."""
+    gets when all stream; `shared`: what its shared memory takes in and gives; `stores`: what one writes; `start`: from one block to the next; `arrival`: of a block with its sums at a point."""
 
     copies: float
     l2: float
+    shared: float
     stores: float
     memory: float
     start: int
@@ -47,17 +51,44 @@ class Machine:
     megahertz: float
 
 
+LINE = 128
+"""Bytes that L2 answers a request with (CUDA C++ Programming Guide, "Device Memory Accesses")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Bytes copied from L2 in rows. `nbytes`: by a block that is alone; `together`: by each block of a cluster; `row`: bytes of a row; `pitch`: bytes from one row
+    to the next, where arrays are dense, as text of a DimExpr."""
+
+    nbytes: int
+    together: int
+    row: int
+    pitch: str
+
+    def lines(self, dims: Mapping[str, int]) -> float:
+        """Lines that a row lies in, for each that it would fill, over all places where rows begin.
+
+        >>> Request(0, 0, 128, "2 * K").lines({"K": 4096}), Request(0, 0, 128, "2 * K").lines({"K": 4040})
+        (1.0, 1.875)
+        """
+        row = min(self.row, LINE)
+        starts = range(0, LINE, gcd(_parsed(self.pitch).evaluate(dims), LINE))
+        return 1 + sum(start + row > LINE for start in starts) / len(starts)
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """What runs once for each combination of trips. `trips`: a factor for each loop round it, as text of a DimExpr; `compute`: clocks of dots and of
     arithmetic; `copied`: bytes to shared memory or to registers; `stored`: bytes to arrays; `shared`: whether it is in the loop that can be split, which is
-    the first factor then."""
+    the first factor then; `exchanged`: bytes that go through shared memory; `requests`: what is known of the bytes copied."""
 
     trips: tuple[str, ...]
     compute: float
     copied: int
     stored: int
     shared: bool = False
+    exchanged: int = 0
+    requests: tuple[Request, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +102,8 @@ class SplitLoop:
 @dataclass(frozen=True, slots=True)
 class Work:
     """One block of a program. `grid`: the points; `resident`: blocks that a multiprocessor holds at a time; `persistent`: whether they walk the
-    grid; `latency`: clocks until a first tile is there; `in_flight`: bytes that are under way at a time; `split`: None if no loop can be."""
+    grid; `latency`: clocks until a first tile is there; `in_flight`: bytes that are under way at a time; `split`: None if no loop can be;
+    `cluster`: blocks of one, along `axis` of the grid, where the grid suits that."""
 
     grid: tuple[str, ...]
     warps: int
@@ -83,6 +115,8 @@ class Work:
     terms: tuple[Term, ...]
     machine: Machine
     split: SplitLoop | None = None
+    cluster: int = 1
+    axis: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -90,7 +124,9 @@ class Work:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Work:
         """Raises KeyError or TypeError for what `to_json` did not make."""
-        terms = tuple(Term(**{**term, "trips": tuple(term["trips"])}) for term in data["terms"])
+        terms = tuple(
+            Term(**{**term, "trips": tuple(term["trips"]), "requests": tuple(Request(**request) for request in term["requests"])}) for term in data["terms"]
+        )
         split = None if data["split"] is None else SplitLoop(**data["split"])
         return Work(**{**data, "grid": tuple(data["grid"]), "terms": terms, "machine": Machine(**data["machine"]), "split": split})
 
@@ -110,8 +146,8 @@ class Estimate:
 def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: int = 0, parts: int = 1) -> Estimate:
     """How long a launch takes for these extents on so many multiprocessors. `nbytes`: of the arguments; `parts`: of the split loop, which
     there must be if there are several."""
-    grid = prod(max(0, _parsed(text).evaluate(dims)) for text in work.grid)
-    points = grid * parts
+    extents = [max(0, _parsed(text).evaluate(dims)) for text in work.grid]
+    points = prod(extents) * parts
     if points == 0:
         return Estimate(0.0, 0.0, 0, 0, "latency")
     machine = work.machine
@@ -119,7 +155,8 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
     rounds = ceil(points / multiprocessors)
     together = min(work.resident, rounds)
     share = multiprocessors / active
-    rate = min(machine.copies, machine.l2 * share, max(1.0, work.in_flight * together / max(1, work.latency)))
+    rate = min(machine.copies, max(1.0, work.in_flight * together / max(1, work.latency)))
+    clustered = work.cluster > 1 and clusters_suit(work.cluster, work.axis, extents, multiprocessors)
     stores = min(machine.stores, machine.memory / active)
     ends = ceil(rounds / parts)  # of the busiest multiprocessor's blocks, those that end a point
     compute = copies = tails = bodies = 0.0
@@ -128,9 +165,14 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
         if term.shared:
             counts[0] = ceil(counts[0] / parts)
         trips = prod(counts) * (rounds if term.shared else ends)
-        compute += trips * term.compute
-        copies += trips * term.copied / rate
-        bodies += trips * max(term.compute, term.copied / rate)
+        asked = float(term.copied)
+        for request in term.requests:
+            asked += (request.together if clustered else request.nbytes) * request.lines(dims) - request.nbytes
+        inside = max(term.compute, term.exchanged / machine.shared)
+        moved = max(term.copied / rate, asked / (machine.l2 * share))
+        compute += trips * inside
+        copies += trips * moved
+        bodies += trips * max(inside, moved)
         tails += trips * term.stored / stores
     exchange = 0.0
     if parts > 1:

@@ -298,13 +298,14 @@ class Builder:
                 raise self.error(f"{dtype.name} is required, found {describe(x)}, an index", hint)
             return self.cast(self.dim(x), dtype)
         if is_number(x):
-            self._check_weak(default_dtype(x).kind, dtype, describe(x))
+            whole = f"write {int(x)}, or " if isinstance(x, float) and x.is_integer() else ""
+            self._check_weak(default_dtype(x).kind, dtype, describe(x), whole)
             return self.constant(x, dtype)
         raise self.error(f"{dtype.name} is required, found {describe(x)}")
 
-    def _check_weak(self, kind: str, dtype: DType, what: str) -> None:
+    def _check_weak(self, kind: str, dtype: DType, what: str, instead: str = "") -> None:
         if kind == "float" and dtype.kind != "float":
-            raise self.error(f"{what}, a float, meets {dtype.name}", "convert the integer operand: x.to(f32)")
+            raise self.error(f"{what}, a float, meets {dtype.name}", f"{instead}convert the integer operand: x.to(f32)")
         if (kind == "bool") != (dtype is i1):
             raise self.error(f"{what} meets {dtype.name}", "convert with x.to(…), or compare with a number to get i1")
 

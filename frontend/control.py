@@ -26,6 +26,7 @@ from xdsl.ir import Block, BlockArgument, Operation, Region
 from ..dialects import tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.tile_indexed import Indexed
+from ..dialects.tile_types import MAX_NESTING
 from .builder import default_dtype
 from .types import Dim, DType, f32, i1, index
 from .values import Tracing, Undefined, Value, describe, is_number, leaves, rebuild, type_attribute
@@ -41,9 +42,16 @@ MEMORY_OPS = (tile.LoadOp, tile.StoreOp, Indexed)
 
 def in_block(t: Tracer, block: Block, work: Callable[[], Any]) -> Any:
     """Do `work` with its operations going to `block`."""
+    if t.nesting == MAX_NESTING:
+        raise t.error(
+            f"conditionals and loops are nested more than {MAX_NESTING} deep (each elif is one deeper)",
+            "choose by arithmetic, or load the answer from an array",
+        )
     outer, t.b.block = t.b.block, block
     t.frame.dynamic += 1
+    t.nesting += 1
     result = work()
+    t.nesting -= 1
     t.frame.dynamic -= 1
     t.b.block = outer
     return result

@@ -143,6 +143,8 @@ class Tracer:
         self.captures: dict[tuple[int, str], Capture] = {}
         """What the program depends on outside of its functions; the functions that it calls are among it."""
         self.depth = 0
+        self.nesting = 0
+        """How many run-time conditionals and loops are open, in all frames."""
         self._arguments: dict[str, ast.AST] = {}
 
     def error(self, message: str, hint: str | None = None, at: ast.AST | None = None) -> TeselaError:

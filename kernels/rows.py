@@ -1,4 +1,4 @@
-"""Kernels along the rows of a matrix: softmax, layer norm, RMS norm, reductions; and sums of columns.
+"""Kernels along the rows of a matrix: softmax, layer norm, RMS norm, reductions, running sums; and sums of columns.
 
 A block holds the first BLOCK columns of its ROWS rows in registers, reads them once, and does what lies beyond in pieces, twice where it must. So with a
 BLOCK of at least the number of columns every element is read once; that is what pays on a GPU, up to some 16384 columns of 16 bits. Several ROWS share
@@ -76,7 +76,9 @@ def layer_norm(
     y[row : row + ROWS, 0:BLOCK] = (normal * weight[0:BLOCK].to(f32) + bias[0:BLOCK].to(f32)).to(y.dtype)
     for j in tesela.range(BLOCK, N, BLOCK):
         normal = (x[row : row + ROWS, j : j + BLOCK].to(f32) - mean[:, None]) * scale[:, None]
-        y[row : row + ROWS, j : j + BLOCK] = (normal * weight[j : j + BLOCK].to(f32) + bias[j : j + BLOCK].to(f32)).to(y.dtype)
+        y[row : row + ROWS, j : j + BLOCK] = (normal * weight[j : j + BLOCK].to(f32) + bias[j : j + BLOCK].to(f32)).to(
+            y.dtype
+        )
 
 
 @tesela.kernel(variants=BLOCKS)
@@ -96,13 +98,17 @@ def rms_norm(
     total[row : row + ROWS, 0:BLOCK] = first
     squares = (first.to(f32) ** 2).sum(axis=1)
     for j in tesela.range(BLOCK, N, BLOCK):
-        piece = (x[row : row + ROWS, j : j + BLOCK].to(f32) + residual[row : row + ROWS, j : j + BLOCK].to(f32)).to(total.dtype)
+        piece = (x[row : row + ROWS, j : j + BLOCK].to(f32) + residual[row : row + ROWS, j : j + BLOCK].to(f32)).to(
+            total.dtype
+        )
         total[row : row + ROWS, j : j + BLOCK] = piece
         squares += (piece.to(f32) ** 2).sum(axis=1)
     scale = tesela.rsqrt(squares / N + epsilon)[:, None]
     y[row : row + ROWS, 0:BLOCK] = (first.to(f32) * scale * weight[0:BLOCK].to(f32)).to(y.dtype)
     for j in tesela.range(BLOCK, N, BLOCK):
-        piece = (x[row : row + ROWS, j : j + BLOCK].to(f32) + residual[row : row + ROWS, j : j + BLOCK].to(f32)).to(total.dtype)
+        piece = (x[row : row + ROWS, j : j + BLOCK].to(f32) + residual[row : row + ROWS, j : j + BLOCK].to(f32)).to(
+            total.dtype
+        )
         y[row : row + ROWS, j : j + BLOCK] = (piece.to(f32) * scale * weight[j : j + BLOCK].to(f32)).to(y.dtype)
 
 
@@ -114,6 +120,17 @@ def row_sum(x: Array[T, M, N], y: Array[f32, M], BLOCK: tesela.constexpr = 1024,
     for j in tesela.range(BLOCK, N, BLOCK):
         total += x[row : row + ROWS, j : j + BLOCK].to(f32).sum(axis=1)
     y[row : row + ROWS] = total
+
+
+@tesela.kernel(variants=BLOCKS)
+def cumsum(x: Array[T, M, N], y: Array[T, M, N], BLOCK: tesela.constexpr = 1024, ROWS: tesela.constexpr = 1):
+    """The running sums of each row, in f32, rounded once each. Each piece adds to the sum of those before it."""
+    row = tesela.grid(tesela.ceildiv(M, ROWS)) * ROWS
+    before = tesela.zeros((ROWS,), f32)
+    for j in tesela.range(0, N, BLOCK):
+        piece = x[row : row + ROWS, j : j + BLOCK].to(f32)
+        y[row : row + ROWS, j : j + BLOCK] = (before[:, None] + tesela.cumsum(piece, 1)).to(y.dtype)
+        before += piece.sum(axis=1)
 
 
 @tesela.kernel

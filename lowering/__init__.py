@@ -12,6 +12,9 @@ add_passes(
         "overlap-waits": PassEntry(
             "tesela.lowering.overlap_waits:OverlapWaits", "hold computation above the waits for wgmmas that it should overlap"
         ),
+        "overlap-launches": PassEntry(
+            "tesela.lowering.overlap_launches:OverlapLaunches", "let kernels begin while the one before them in their stream ends"
+        ),
         "assign-registers": PassEntry(
             "tesela.lowering.assign_registers:AssignRegisters", "name the registers of ptx kernels"
         ),

@@ -7,6 +7,7 @@ counts with half of the grid's extent, and one that is only known at run time as
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.ptx_isa import UNITS
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
-from ..dialects.work import Machine, SplitLoop, Term, Work
+from ..dialects.work import Machine, Request, SplitLoop, Term, Work
 from ..passes import dot_rules, get_pass
 from ..passes.access import memory_bytes
 from ..passes.alloc_shared import ring_bytes, scratch_bound
@@ -40,6 +41,7 @@ from ..passes.machine_costs import (
     MEGAHERTZ,
     MEMORY_BYTES_PER_CLOCK,
     STORE_BYTES_PER_CLOCK,
+    SUSTAINED,
 )
 from ..passes.split_reduction import find_loop
 from ..passes.stages import USUAL_TRIPS
@@ -50,8 +52,9 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 MACHINE = Machine(
-    COPY_BYTES_PER_CLOCK, L2_BYTES_PER_CLOCK, STORE_BYTES_PER_CLOCK, MEMORY_BYTES_PER_CLOCK, BLOCK_START_CLOCKS, ARRIVAL_CLOCKS, MEGAHERTZ
-)
+    COPY_BYTES_PER_CLOCK, L2_BYTES_PER_CLOCK, SHARED_BYTES_PER_CLOCK * SUSTAINED, STORE_BYTES_PER_CLOCK, MEMORY_BYTES_PER_CLOCK, BLOCK_START_CLOCKS,
+    ARRIVAL_CLOCKS, MEGAHERTZ,
+)  # fmt: skip
 LOAD_LATENCY = 800
 """Clocks of a load from memory by a thread (estimate)."""
 
@@ -60,13 +63,16 @@ def count_work(module: ModuleOp, target: Target) -> Work:
     """The work of the module's only kernel. Lowers the module to the schedule level, in place; raises TeselaError where that cannot be done."""
     split = _split_loop(module)
     lower_to(module, "layout", target)
+    context = PassContext(target)
+    first, *following = STAGES["schedule"]
+    get_pass(first)().run(module, context)  # form-clusters, which says what is loaded together
     kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    shape = tile.cluster_shape(kernel) or (1,)
     grid = tuple(str(expr.data) for expr in kernel.grid.data)
     counter = _Counter(kernel)
     counter.block(kernel.body.block, ())
     registers = 40 + max((_registers(value) for op in kernel.walk() for value in op.results), default=0)
-    context = PassContext(target)
-    for name in STAGES["schedule"]:
+    for name in following:
         get_pass(name)().run(module, context)
     kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     warps = kernel_warps(kernel)
@@ -84,9 +90,12 @@ def count_work(module: ModuleOp, target: Target) -> Work:
     filled = {op.channel: op for op in puts}
     ahead = sum(ring_bytes(op, 1) * max(1, op.depth.value.data - 1) for op in channels if op.res in filled)
     latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
-    terms = tuple(Term(trips, *map(ceil, found), shared) for (trips, shared), found in counter.terms.items() if any(found))
+    terms = tuple(counter.term(trips, shared) for (trips, shared), found in counter.terms.items() if any(found))
     in_flight = ahead + (0 if ahead else counter.loaded)
-    return Work(grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, MACHINE, split)
+    axis = max(range(len(shape)), key=lambda axis: shape[axis])
+    return Work(
+        grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, MACHINE, split, prod(shape), axis
+    )
 
 
 SHARED = "shared_by_parts"
@@ -106,16 +115,22 @@ def _split_loop(module: ModuleOp) -> SplitLoop | None:
 
 class _Counter:
     """Adds up what the blocks of a kernel do, by the trips of the loops round it and whether one of these can be split: [clocks of compute, bytes copied,
-    bytes stored]."""
+    bytes stored, bytes through shared memory]."""
 
     def __init__(self, kernel: tile.KernelOp) -> None:
         self.kernel = kernel
         self.terms: dict[tuple[tuple[str, ...], bool], list[float]] = {}
+        self.requests: dict[tuple[tuple[str, ...], bool], list[Request]] = {}
         self.loaded = 0
         """Bytes that threads load, at most, in one block of operations: those that are under way together."""
 
+    def term(self, trips: tuple[str, ...], shared: bool) -> Term:
+        """What was counted for these trips."""
+        compute, copied, stored, exchanged = map(ceil, self.terms[trips, shared])
+        return Term(trips, compute, copied, stored, shared, exchanged, tuple(self.requests.get((trips, shared), ())))
+
     def block(self, block: Block, loops: tuple[str, ...], shared: bool = False) -> None:
-        here = self.terms.setdefault((loops, shared), [0.0, 0.0, 0.0])
+        here = self.terms.setdefault((loops, shared), [0.0, 0.0, 0.0, 0.0])
         loaded = 0
         for op in block.ops:
             if isinstance(op, scf.ForOp):
@@ -132,10 +147,17 @@ class _Counter:
                 here[1] += _bytes(op.res)
             elif isinstance(op, async_copy.PutOp):
                 here[1] += _bytes(op.channel)
+                here[3] += _bytes(op.channel)
+                request = _request(op, self.kernel)
+                if request is not None:
+                    self.requests.setdefault((loops, shared), []).append(request)
             elif may_write(op):
                 here[2] += _bytes(op.value)
             elif isinstance(op, tile.DotOp | async_copy.DotOp):
-                here[0] += dot_clocks(op)
+                wgmma = isinstance(op, async_copy.DotOp)
+                here[0] += dot_clocks(op) / (SUSTAINED if wgmma else 1)
+                if wgmma:
+                    here[3] += _operand_bytes(op)
             else:
                 here[0] += _arithmetic(op)
         self.loaded = max(self.loaded, loaded)
@@ -147,17 +169,42 @@ FMA_LANES = 128
 
 def dot_clocks(op: tile.DotOp | async_copy.DotOp) -> float:
     """Clocks that the tensor cores of a multiprocessor take for a dot, rows and columns that the instruction adds included."""
-    shape = dot_rules.dot_shape(op)
     if isinstance(op, tile.DotOp):
+        shape = dot_rules.dot_shape(op)
         products = prod(shape.batch) * shape.m * shape.n * shape.k
         if not shape.kind.tensor_core:
             return products * UNITS["fma" if shape.kind.size == 4 else "fp64"].issue / FMA_LANES
         return products * (1 if shape.kind.emulated else shape.kind.size / 2) / DOT_MACS_PER_CLOCK["mma"]
-    choice = dot_rules.wgmma_choice(shape, dot_rules.block_warps(op), False)
-    each = 0.0
+    return sum(map(max, _wgmmas(op)))
+
+
+def _wgmmas(op: async_copy.DotOp) -> Iterator[tuple[float, float]]:
+    """(clocks of the tensor cores, clocks of shared memory) of each piece that a dot is done in, its operands in shared memory."""
+    choice = dot_rules.wgmma_choice(dot_rules.dot_shape(op), dot_rules.block_warps(op), False)
+    times = prod(choice.groups) * choice.slabs * (choice.extents[2] // choice.step) / SLOTS
     for n in choice.pieces:
-        each += max(wgmma_clocks(dot_rules.WGMMA_ROWS, n, True, STEP_BYTES // choice.step, choice.step)) / SLOTS
-    return prod(choice.groups) * choice.slabs * (choice.extents[2] // choice.step) * each
+        cores, reads = wgmma_clocks(dot_rules.WGMMA_ROWS, n, True, STEP_BYTES // choice.step, choice.step)
+        yield times * cores, times * reads
+
+
+def _operand_bytes(op: async_copy.DotOp) -> float:
+    """Bytes that the tensor cores read from shared memory for a dot."""
+    return SHARED_BYTES_PER_CLOCK * sum(reads for _, reads in _wgmmas(op))
+
+
+def _request(op: async_copy.PutOp, kernel: tile.KernelOp) -> Request | None:
+    """How L2 is asked for a tile; None if its rows do not lie side by side."""
+    strides, dims = dot_rules.static_strides(op.array.type), op.tile_dims()
+    inner = next((d for d, dim in enumerate(dims) if strides[dim] == 1), None)
+    exprs = kernel.shape_exprs(kernel.args.index(op.array)) if op.array in kernel.args else None
+    if inner is None or exprs is None:
+        return None
+    kind = dot_rules.operand_tile(op.channel.type)
+    size = memory_bytes(kind.element_type)
+    nbytes = _bytes(op.channel)
+    blocks = op.multicast.value.data if op.multicast is not None else 1
+    pitch = DimExpr("*", 0, (DimExpr("int", size), exprs[dims[inner]]))
+    return Request(nbytes, nbytes // blocks, shape_of(kind)[inner] * size, str(pitch))
 
 
 def _arithmetic(op: Operation) -> float:

@@ -3,7 +3,7 @@
     tile  --split-reduction, plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
           --form-clusters, persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
           skip-identities, join-channels, alloc-shared-->  scheduled
-          --tile-to-ptx, overlap-waits-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
+          --tile-to-ptx, overlap-waits, overlap-launches-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
 `compile_kernel` runs it on a copy of a module. `STAGES` is what tools and tests iterate over: a name for each level that can be printed, and
 the passes that lead to it from the level before.
@@ -41,7 +41,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "join-channels",
         "alloc-shared",
     ),
-    "ptx-ir": ("tile-to-ptx", "overlap-waits", "assign-registers"),
+    "ptx-ir": ("tile-to-ptx", "overlap-waits", "overlap-launches", "assign-registers"),
 }
 
 ORDER: tuple[tuple[str, str, str], ...] = (
@@ -67,6 +67,7 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),
     ("alloc-shared", "tile-to-ptx", "addresses are constants in the code"),
     ("tile-to-ptx", "overlap-waits", "it works register by register"),
+    ("tile-to-ptx", "overlap-launches", "which instructions access memory is known at the ptx level"),
     ("overlap-waits", "assign-registers", "what is computed before a wait, and what after it, are values of their own"),
     ("tile-to-ptx", "assign-registers", "only the ptx level has registers"),
 )

@@ -134,8 +134,8 @@ def _what(step: Step) -> str:
     return f"{where}  {', '.join(names[:6])}{more}"
 
 
-def svg(timing: LoopTiming) -> str:
-    """The same as a picture: a complete SVG document. Hovering a bar shows what it is."""
+def svg(timing: LoopTiming, title: str | None = None) -> str:
+    """The same as a picture: a complete SVG document. Hovering a bar shows what it is. `title`: instead of the loop's place."""
     letters = _letters(timing)
     rows = _rows(timing)
     legend = [(letter, _what(step)) for step, letter in letters.items()]
@@ -143,7 +143,7 @@ def svg(timing: LoopTiming) -> str:
     colour = {step: COLOURS[index % len(COLOURS)] for index, step in enumerate(letters)}
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20}" height="{height}" font-family="sans-serif" font-size="12">',
-        f'<text x="4" y="16">{escape(_place(timing.loop))}: {timing.interval:.0f} clocks a trip, limited by {escape(timing.limit)}; {escape(_verdict(timing))}</text>',
+        f'<text x="4" y="16">{escape(title or _place(timing.loop))}: {timing.interval:.0f} clocks a trip, limited by {escape(timing.limit)}; {escape(_verdict(timing))}</text>',
     ]
     y = ROW_HEIGHT * 1.5
     for name, row in rows:

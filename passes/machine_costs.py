@@ -36,8 +36,14 @@ groups of heads whose keys and values are about as large are best)."""
 MEGAHERTZ = 1980.0
 """The clock that all of this is measured at."""
 
+SUSTAINED = 0.82
+"""What is left of the clock while tensor cores and shared memory work without a pause, by the limit of power: products of 2048³ to 8192³ take 1.2 to 1.25 times
+their clocks at MEGAHERTZ."""
+
 L2_BYTES_PER_CLOCK = 52
-"""What each multiprocessor gets from L2 when all of them stream (estimate: 128×256 tiles read 38 at 778 TFLOP/s, and are not limited by it)."""
+"""What each multiprocessor gets from L2 when all of them stream (estimate: 128×256 tiles read 38 at 778 TFLOP/s, and are not limited by it; where rows
+of 128 bytes straddle two lines, products of 4000×4104×4040 are limited by half of it: expected 213, 247 and 433 µs for tiles of 128×256, 256×128 and 64×256, measured 228, 252
+and 451)."""
 
 STORE_BYTES_PER_CLOCK = 32
 """What one multiprocessor writes (estimate)."""

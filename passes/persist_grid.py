@@ -23,13 +23,19 @@ Where only points along one axis share something (attention: the keys of a head,
 axis is the slowest. The arithmetic is on 32 bits: the grid has less than 2³¹ points (the launcher checks).
 
 **Uneven work.** Where the loops of a point have the more trips the further along one axis it is (causal attention: the rows further down; grid_work.py), an order that
-is fair matters most. Points are taken from the heaviest to the lightest, and dealt out to the blocks forth and back, so that who gets the heaviest of one round gets
-the lightest of the next. So that they still share loads, this is done for as many places of the other axis at a time as what they load
-(attention: the keys and values of some heads) fits L2:
+is fair matters most. What points share should still be in L2, so they are taken in groups of as many places of the other axis as L2 holds the loads of
+(attention: the keys and values of some heads; all groups as large as one another). The last group goes from the heaviest to the lightest points, the one before from
+the lightest to the heaviest, and so on in turns: so neighbours in the order never differ much, also where one group ends and the next begins. Such an order is
+dealt out forth and back: who gets the heavier one in a round gets the lighter one in the next. The last round, if it is not whole, goes to those who had the
+lightest in the last whole one.
 
-    t       0 1 2 | 3 4 5 | 6 7 …            3 heads together, rows from the last one up
-    head    0 1 2 | 0 1 2 | 0 1 …            4 blocks take  t = 0 1 2 3,  7 6 5 4,  8 9 10 11, …
-    row     9 9 9 | 8 8 8 | 7 7 …
+    t       0 1 2 | 3 4 5 | 6 7 …  27 28 29 | 30 31 32 …       two groups of 3 heads, 10 rows: the first from the first row down, the second from
+    head    0 1 2 | 0 1 2 | 0 1 …   0  1  2 |  3  4  5 …       the last row up
+    row     0 0 0 | 1 1 1 | 2 2 …   9  9  9 |  9  9  9 …
+    4 blocks take   t = 0 1 2 3,  7 6 5 4,  8 9 10 11, …
+
+Of causal attention's loops the longest a block walks is so within 3 % of the mean (132 blocks, 1000 to 5000 points; where every group starts from the heaviest, 9 to 74 % above:
+rounds and groups then have unequal ends that repeat in step).
 
 **Clusters.** Where blocks form clusters of n along an axis (form_clusters.py), the points of a cluster are walked as one: the loop counts clusters, over a grid that is n
 times shorter along the axis, and each block adds its place in the cluster. Where the axis is no multiple of n, the last points are outside of the grid:
@@ -107,9 +113,8 @@ def _persist(kernel: tile.KernelOp, panel: int, fair: bool) -> None:
     block = Block(arg_types=[IndexType()])
     block.args[0].name_hint = "point"
     if fair and (uneven := heavier_axis(kernel)) is not None:
-        # All of it for each point anew: a few scalars more to compute, a dozen less to keep.
         dealt = _dealt(inner, block.args[0], first, step, total)
-        coordinates = _from_the_heaviest(kernel, inner, dealt, widths, *uneven)
+        coordinates = _from_the_heaviest(kernel, outer, inner, dealt, total, widths, *uneven)
     elif len(extents) == 1:
         coordinates = [block.args[0]]
     else:
@@ -187,35 +192,47 @@ def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list
 
 
 def _dealt(build: _Builder, point: SSAValue, first: SSAValue, count: SSAValue, total: SSAValue) -> SSAValue:
-    """The number, i32, of a block's point where every other round is dealt out backwards (but for a last one that is not whole)."""
+    """The number, i32, of a block's point where every other round is dealt out backwards: the last whole one is, and one after it that is not whole is not.
+    All of it for each point anew: a few scalars more to compute, and fewer to keep."""
     mine, blocks, points = (build.to_i32(value) for value in (first, count, total))
     last = build.add(arith.SubiOp(blocks, build.constant(1)))
-    back = build.add(arith.SubiOp(last, mine))
+    turn = build.add(arith.SubiOp(last, build.add(arith.AddiOp(mine, mine))))  # from a block's place in a round to the mirrored one
     at = build.to_i32(point)
-    start = build.add(arith.SubiOp(at, mine))
-    odd = build.add(arith.AndIOp(build.add(arith.DivUIOp(start, blocks)), build.constant(1)))
-    backwards = build.add(arith.CmpiOp(odd, build.constant(0), "ne"))
-    whole = build.add(arith.CmpiOp(build.add(arith.AddiOp(start, blocks)), points, "sle"))
-    turned = build.add(arith.AddiOp(start, back))
-    return build.at_least(0, build.add(arith.SelectOp(build.add(arith.AndIOp(backwards, whole)), turned, at)))
+    left = build.add(arith.SubiOp(build.add(arith.DivUIOp(points, blocks)), build.add(arith.DivUIOp(at, blocks))))
+    backwards = build.odd(left)  # 0 in a round that is not whole
+    return build.at_least(0, build.add(arith.SelectOp(backwards, build.add(arith.AddiOp(at, turn)), at)))
 
 
 def _from_the_heaviest(
-    kernel: tile.KernelOp, build: _Builder, point: SSAValue, widths: list[SSAValue], axis: int, direction: int
+    kernel: tile.KernelOp, outer: _Builder, build: _Builder, point: SSAValue, total: SSAValue, widths: list[SSAValue], axis: int, direction: int
 ) -> list[SSAValue]:
-    """The coordinates of a point of a grid of one or two axes where the work differs along `axis`: heavy ones first, and together those that
-    lie at so many places of the other axis as L2 holds the loads of."""
-    if len(widths) == 1:
-        heavy, others = point, []
-    else:
-        height = build.at_least(1, _places_in_l2(kernel, build, axis, widths[1 - axis]))
-        other, along = _coordinates(build, build, point, [widths[1 - axis], widths[axis]], height)
-        heavy, others = build.to_i32(along), [other]
-    if direction == RISING:
-        last = build.add(arith.SubiOp(widths[axis], build.constant(1)))
-        heavy = build.at_least(0, build.add(arith.SubiOp(last, heavy)))
-    result = [build.add(arith.IndexCastOp(heavy, IndexType()))]
-    return [*result, *others] if axis == 0 else [*others, *result]
+    """The coordinates of a point of a grid of one or two axes where the work differs along `axis`: together those that lie at so many places of the other
+    axis as L2 holds the loads of; of the last group heavy ones first, and in turns the other way round in those before."""
+    along: SSAValue = point
+    others: list[SSAValue] = []
+    upwards: SSAValue | None = None
+    if len(widths) == 2:
+        width = widths[1 - axis]
+        fitting = outer.at_least(1, _places_in_l2(kernel, outer, axis, width))
+        groups = outer.at_least(1, outer.rounded_up(width, fitting))
+        height = outer.at_least(1, outer.rounded_up(width, groups))
+        size = build.at_least(1, build.add(arith.MuliOp(height, widths[axis])))
+        # Counted from the end, the last group has number 0 and is whole.
+        point = build.at_least(0, build.add(arith.SubiOp(build.add(arith.SubiOp(build.to_i32(total), build.constant(1))), point)))
+        number = build.add(arith.DivUIOp(point, size))
+        rest = build.remainder(point, number, size)
+        top = build.add(arith.MuliOp(number, height))
+        left = build.at_least(1, build.add(arith.MinSIOp(build.add(arith.SubiOp(width, top)), height)))
+        along = build.add(arith.DivUIOp(rest, left))
+        others = [build.add(arith.AddiOp(top, build.remainder(rest, along, left)))]
+        upwards = build.odd(number)
+    last = build.add(arith.SubiOp(widths[axis], build.constant(1)))
+    mirrored = build.at_least(0, build.add(arith.SubiOp(last, along)))
+    heavy, light = (mirrored, along) if direction == RISING else (along, mirrored)
+    # `heavy` starts from the heaviest as `along` grows; counted from the end, that is upwards.
+    chosen = heavy if upwards is None else build.add(arith.SelectOp(upwards, heavy, light))
+    result = [build.add(arith.IndexCastOp(value, IndexType())) for value in (chosen, *others)]
+    return result if axis == 0 else result[::-1]
 
 
 def _places_in_l2(kernel: tile.KernelOp, build: _Builder, axis: int, width: SSAValue) -> SSAValue:
@@ -257,6 +274,14 @@ class _Builder:
         if up:
             value = self.add(arith.AddiOp(value, self.constant(by - 1, IndexType())))
         return self.add(arith.FloorDivSIOp(value, self.constant(by, IndexType())))
+
+    def rounded_up(self, value: SSAValue, by: SSAValue) -> SSAValue:
+        """value / by, both i32 and positive, rounded up."""
+        return self.add(arith.DivUIOp(self.add(arith.AddiOp(value, self.add(arith.SubiOp(by, self.constant(1))))), by))
+
+    def odd(self, value: SSAValue) -> SSAValue:
+        """Whether an i32 is odd."""
+        return self.add(arith.CmpiOp(self.add(arith.AndIOp(value, self.constant(1))), self.constant(0), "ne"))
 
     def to_i32(self, value: SSAValue) -> SSAValue:
         return self.add(arith.IndexCastOp(value, i32))

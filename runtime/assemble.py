@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import tempfile
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -106,31 +106,33 @@ class Assembled:
 
 def find_ptxas() -> list[Assembler]:
     """Every ptxas executable there is, first choice first. Raises TeselaError where TESELA_PTXAS names none."""
-    found: list[Assembler] = []
+    return list(_each_ptxas())
+
+
+def _each_ptxas() -> Iterator[Assembler]:
+    """`find_ptxas` one by one, so that nobody looks further than to the one that is wanted."""
     if named := os.environ.get(PTXAS_VARIABLE):
         path = shutil.which(named)
         if path is None:
             raise TeselaError.at(None, f"{PTXAS_VARIABLE} names '{named}', which is no executable file", "unset it, or correct it")
-        found.append(Assembler("environment", path))
+        yield Assembler("environment", path)
     if (path := wheel_executable(WHEEL, "ptxas")) is not None:
-        found.append(Assembler("wheel", path))
+        yield Assembler("wheel", path)
     if (path := shutil.which("ptxas")) is not None:
-        found.append(Assembler("path", path))
-    return found
+        yield Assembler("path", path)
 
 
 def find_assembler() -> Assembler:
     """The first of: TESELA_PTXAS, the wheel's ptxas, the driver's compiler (with a GPU), ptxas on PATH. TeselaError if there is none."""
-    by_kind = {assembler.kind: assembler for assembler in reversed(find_ptxas())}
-    for kind in ("environment", "wheel"):
-        if kind in by_kind:
-            return by_kind[kind]
+    first = next(_each_ptxas(), None)
+    if first is not None and first.kind != "path":
+        return first
     from . import driver
 
     if driver.device_available():
         return Assembler("driver")
-    if "path" in by_kind:
-        return by_kind["path"]
+    if first is not None:
+        return first
     raise TeselaError.at(
         None, "no assembler for PTX was found: no ptxas, and no GPU driver", f"pip install 'tesela[ptxas]', or name a ptxas in {PTXAS_VARIABLE}"
     )

@@ -1,6 +1,6 @@
 """The disk cache: what was compiled before, found again by what it was compiled from.
 
-Five kinds of entries, each by a key that is a digest of all that it depends on:
+Six kinds of entries, each by a key that is a digest of all that it depends on:
 
 | kind | key: a digest of | holds |
 |---|---|---|
@@ -9,6 +9,7 @@ Five kinds of entries, each by a key that is a digest of all that it depends on:
 | `work` | the same | the counts that programs for the same result are chosen by (dialects/work.py) |
 | `code` | the PTX, the architecture, the assembler | cubin, what the assembler said |
 | `tuning` | a kernel, its space, the device, the class of shapes | what was measured |
+| `sources` | names, sizes and times of the compiler's own files | the digest of their contents |
 
 `program`, `work` and `variant` keys include `compiler_fingerprint()`, a digest of the compiler's own sources and of the versions it runs on, so that
 no entry outlives the compiler that made it. A warm start reads a program, a variant and a code entry, and imports neither xDSL nor a solver.
@@ -56,7 +57,7 @@ SWITCH_VARIABLE = "TESELA_CACHE"
 """'0' turns the cache off."""
 LIMIT_VARIABLE = "TESELA_CACHE_MB"
 
-KINDS = ("program", "work", "variant", "code", "tuning")
+KINDS = ("program", "work", "variant", "code", "tuning", "sources")
 DEFAULT_LIMIT = 1024 * 2**20
 KEPT_SHARE = 0.8
 """How much of the limit is left when entries are evicted."""
@@ -349,13 +350,34 @@ COMPILER_FOLDERS = ("dialects", "passes", "lowering", "frontend", "runtime")
 
 @cache
 def compiler_fingerprint() -> str:
-    """A digest of the compiler's sources, and of the versions of Python and xDSL."""
+    """A digest of the compiler's sources, and of the versions of Python and xDSL. The files are read only if one of them, by name, size and time of
+    its last change, is another than before: opening them all takes longer than the rest of a warm start."""
     root = Path(__file__).resolve().parent.parent
-    parts: list[str | bytes] = ["python {}.{}".format(*sys.version_info), f"xdsl {_xdsl_version()}"]
-    for folder in COMPILER_FOLDERS:
-        for path in sorted((root / folder).rglob("*.py")):
-            parts += [path.relative_to(root).as_posix(), path.read_bytes()]
-    return digest(*parts)
+    versions = ["python {}.{}".format(*sys.version_info), f"xdsl {_xdsl_version()}"]
+    files = sorted(file for folder in COMPILER_FOLDERS for file in _python_files(root / folder))
+
+    def read() -> str:
+        parts: list[str | bytes] = [*versions]
+        for path, _, _ in files:
+            parts += [Path(path).relative_to(root).as_posix(), Path(path).read_bytes()]
+        return digest(*parts)
+
+    store = get_cache()
+    if store is None:
+        return read()
+    key = digest(*versions, repr(files))
+    return store.fetch("sources", key, lambda entry: str(entry.info["digest"]), read, lambda text: Entry("the compiler's sources", {"digest": text}, {}))
+
+
+def _python_files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    """(path, size, time of the last change) of all Python files in a folder and those inside it."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                state = entry.stat()
+                yield entry.path, state.st_size, state.st_mtime_ns
+            elif entry.name != "__pycache__" and entry.is_dir():
+                yield from _python_files(Path(entry.path))
 
 
 def _xdsl_version() -> str:

@@ -10,6 +10,7 @@ Handles (streams, events, functions, device addresses) are passed as integers or
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -221,6 +222,15 @@ def launch_entry() -> Callable[[Any, Any, Any, None], int]:
     return library.cuLaunchKernelEx
 
 
+PDL_VARIABLE = "TESELA_PDL"
+"""`0`: no launch begins before the one before it in its stream has ended."""
+
+
+def overlaps_launches() -> bool:
+    """Whether launches may begin early at all (PDL_VARIABLE)."""
+    return os.environ.get(PDL_VARIABLE) != "0"
+
+
 MAX_STREAMS = 64
 """Streams whose launch configuration a Launcher keeps; forgotten all at once when there are more."""
 
@@ -228,12 +238,12 @@ MAX_STREAMS = 64
 class Launcher:
     """One kernel's launch with everything fixed but stream and parameters. `entry(config(stream), function, params, None)` launches."""
 
-    def __init__(self, function: Any, grid: tuple[int, int, int], threads: int, shared_bytes: int, cluster: tuple[int, int, int] = (1, 1, 1)):
+    def __init__(self, function: Any, grid: tuple[int, int, int], threads: int, shared_bytes: int, cluster: tuple[int, int, int] = (1, 1, 1), programmatic: bool = False):
         self.entry = launch_entry()
         self.function = ctypes.c_void_p(int(function))
         self.configs: dict[int, Any] = {}
         """By stream, ready to pass. Each is complete when it is put here, and never changed."""
-        self._fixed = (grid, threads, shared_bytes, cluster)
+        self._fixed = (grid, threads, shared_bytes, cluster, programmatic and overlaps_launches())
 
     def config(self, stream: int) -> Any:
         """The launch configuration for a stream: a pointer to a `CUlaunchConfig`, which keeps what it points to."""
@@ -241,17 +251,25 @@ class Launcher:
         if found is not None:
             return found
         driver = api()
-        grid, threads, shared_bytes, cluster = self._fixed
+        grid, threads, shared_bytes, cluster, programmatic = self._fixed
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
         config.sharedMemBytes = shared_bytes
         config.hStream = driver.CUstream(stream)
+        attributes = []
         if cluster != (1, 1, 1):
             attribute = driver.CUlaunchAttribute()
             attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster
-            config.attrs, config.numAttrs = [attribute], 1
+            attributes.append(attribute)
+        if programmatic:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(attribute)
+        if attributes:
+            config.attrs, config.numAttrs = attributes, len(attributes)
         pointer = ctypes.c_void_p(int(config.getPtr()))
         pointer.holds = config
         if len(self.configs) >= MAX_STREAMS:

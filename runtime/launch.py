@@ -357,7 +357,7 @@ class Call:
         if kept is not None:
             return kept[1]
         plan = self.variant.plan
-        made = driver.Launcher(function, self.grid, plan.threads, plan.shared_bytes, plan.cluster)
+        made = driver.Launcher(function, self.grid, plan.threads, plan.shared_bytes, plan.cluster, plan.programmatic)
         self._launchers[id(function)] = function, made  # the function is kept, so that no other gets its number
         return made
 

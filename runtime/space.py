@@ -6,9 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-PINS = ("warps", "stages", "split", "cluster")
+PINS = ("warps", "stages", "split", "cluster", "pdl")
 """Choices of the compiler that a caller can make instead: warps of a block, buffers of each channel that loops fill ahead, blocks that share a
-point of the grid (1: none), blocks of a cluster (1: none)."""
+point of the grid (1: none), blocks of a cluster (1: none), and whether a launch may begin while the one before it in its stream ends (`pdl`: 0 or 1)."""
+SWITCHES = ("pdl",)
+"""Those that are 0 or 1."""
 
 Space = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 """The values of each name, all combinations of which are meant; or the configurations themselves."""

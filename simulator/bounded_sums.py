@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from . import tile_arithmetic as ta
@@ -36,11 +37,17 @@ class AtomicSums:
         np.add.at(self._size, positions, np.maximum(np.abs(low.astype(F64)), np.abs(high.astype(F64))))
         np.add.at(self._count, positions, 1.0)
 
+    def may_overflow(self, positions: tuple[Any, ...], dtype: np.dtype) -> Value:
+        """Where finite numbers may add up to an infinity on the way, in some order, so that the result may be anything."""
+        size = self._size[positions]
+        return np.isfinite(size) & (1.01 * size > float(ml_dtypes.finfo(dtype).max))
+
     def bounds(self, positions: tuple[Any, ...], dtype: np.dtype) -> tuple[Value, Value]:
         """The least and greatest that the elements at `positions` may hold."""
         precision = PRECISION[dtype.name]
         size = self._size[positions]
         exact = size <= self._bit * 2.0**precision
-        slack = np.where(exact, 0.0, 1.01 * (self._count[positions] + 1) * 2.0**-precision * size)
+        rounded = ~exact & np.isfinite(size)  # infinities and NaN stay what they are in any order
+        slack = np.where(rounded, 1.01 * (self._count[positions] + 1) * 2.0**-precision * np.where(rounded, size, 0.0), 0.0)
         low, high = self._low[positions] - slack, self._high[positions] + slack
         return ta.cast(np.asarray(low), dtype), ta.cast(np.asarray(high), dtype)

@@ -40,6 +40,7 @@ from .clocks import Clocks, joined
 from .decode import TYPE_SIZE
 from .faults import ProgramError
 from .findings import Findings
+from .grid_waits import GridWaits
 from .matrix_ops import WarpgroupMma
 from .observer import Observer
 from .order import Order
@@ -113,7 +114,8 @@ class Judge(Observer):
         if self.strict:
             self._collective = [s.instrs[0].opcode.startswith("bar.warp.sync") for s in steps]
         self._maxnreg = [s.instrs[0].opcode.startswith("setmaxnreg") for s in steps]
-        machine.watched = [a or b or c for a, b, c in zip(self._collective, self._maxnreg, self.registers.watched)]
+        self.grid_waits = GridWaits(machine, self.findings)
+        machine.watched = [any(w) for w in zip(self._collective, self._maxnreg, self.registers.watched, self.grid_waits.watched)]
 
     def end(self, machine: Machine) -> None:
         self._now = self.clocks.now
@@ -126,6 +128,8 @@ class Judge(Observer):
             self.registers.before(position, sel, self.clocks.tick())
         if self._maxnreg[position]:
             self._setmaxnreg(machine, step.instrs[0], sel)
+        if self.grid_waits.watched[position]:
+            self.grid_waits.before(position, sel.threads)
 
     def after(self, machine: Machine, step: Step, sel: Selection) -> None:
         position = machine.position
@@ -215,6 +219,7 @@ class Judge(Observer):
     # Ends
 
     def exit(self, machine: Machine, sel: Selection) -> None:
+        self.grid_waits.exit(sel.threads)
         if not self._ends_matter:
             return
         accesses, clocks = self.accesses, self.clocks

@@ -88,7 +88,7 @@ def _deep() -> dict[str, Callable[[str], object]]:
         "batched_gemm": lambda d: matrices.batched_gemm(p, q, device=d),
         **{
             f"attention{'_causal' * causal}": lambda d, causal=causal: attention.attention(
-                queries, keys, values, scale=0.1, HEAD=64, CAUSAL=causal, device=d
+                queries, keys, values, scale=0.1, HEAD=64, CAUSAL=causal, BM=64, BN=64, device=d
             )
             for causal in (False, True)
         },

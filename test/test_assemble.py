@@ -157,13 +157,13 @@ def test_an_assembler_that_fails_silently_is_an_error(tmp_path, monkeypatch):
 def test_order_of_assemblers(monkeypatch):
     wheel, path = Assembler("wheel", "/w/ptxas"), Assembler("path", "/p/ptxas")
     monkeypatch.setattr("tesela.runtime.driver.device_available", lambda: True)
-    monkeypatch.setattr(module, "find_ptxas", lambda: [wheel, path])
+    monkeypatch.setattr(module, "_each_ptxas", lambda: iter([wheel, path]))
     assert find_assembler() == wheel
-    monkeypatch.setattr(module, "find_ptxas", lambda: [path])
+    monkeypatch.setattr(module, "_each_ptxas", lambda: iter([path]))
     assert find_assembler() == Assembler("driver")
     monkeypatch.setattr("tesela.runtime.driver.device_available", lambda: False)
     assert find_assembler() == path
-    monkeypatch.setattr(module, "find_ptxas", lambda: [])
+    monkeypatch.setattr(module, "_each_ptxas", lambda: iter([]))
     with pytest.raises(TeselaError, match="no assembler for PTX was found"):
         find_assembler()
 

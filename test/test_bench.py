@@ -173,14 +173,14 @@ def test_warm_starts_by_part(monkeypatch):
 
 
 def test_scripts_state_their_usage():
-    for name in ("tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "gemm_schedules", "launch_overhead", "first_call", "warm_start"):
+    for name in ("tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "gemm_schedules", "overlapping", "launch_overhead", "first_call", "warm_start"):
         with pytest.raises(SystemExit) as caught:
             load(name).main(["--help"])
         assert caught.value.code == 0
 
 
 def teardown_module():
-    for name in ("rounds", "tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "gemm_schedules", "launch_overhead", "first_call", "warm_start"):
+    for name in ("rounds", "tables", "compile_time", "gpu_check", "gemm_sizes", "peers", "gemm_schedules", "overlapping", "launch_overhead", "first_call", "warm_start"):
         sys.modules.pop(name, None)
 
 

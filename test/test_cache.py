@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import cache_programs
 import numpy as np
@@ -24,6 +25,8 @@ from tesela.runtime.cache import Cache, Entry, default_folder, digest, get_cache
 
 ENTRY = Entry("a title", {"numbers": [1, 2]}, {"ptx": b"text\nof lines", "cubin": bytes(range(256))})
 KEY = digest("some key")
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -316,8 +319,26 @@ def test_a_damaged_cache_of_a_kernel_is_rebuilt(tmp_path):
         entry.path.write_bytes(entry.path.read_bytes()[: 100 * number])
     found = run(tmp_path)
     assert found["result"] == [1, 3, 5, 7] and found["compiled"] == 1
-    assert sum("is damaged" in line for line in found["lines"]) == len(entries) == 2
+    assert sum("is damaged" in line for line in found["lines"]) == len(entries) == 3
     assert run(tmp_path)["compiled"] == 0
+
+
+def test_sources_are_read_again_only_if_one_changed(folder, monkeypatch):
+    from tesela.runtime import cache
+
+    reads = []
+    monkeypatch.setattr(cache.Path, "read_bytes", lambda path, whole=Path.read_bytes: reads.append(path.name) or whole(path))
+    files = sorted(cache._python_files(ROOT / "passes"))
+    assert {Path(path).name for path, _, _ in files} == {path.name for path in (ROOT / "passes").rglob("*.py")}
+    first = cache.compiler_fingerprint.__wrapped__()
+    count = sum(name.endswith(".py") for name in reads)
+    assert count > 100
+    assert cache.compiler_fingerprint.__wrapped__() == first
+    assert sum(name.endswith(".py") for name in reads) == count
+    known = cache._python_files
+    monkeypatch.setattr(cache, "_python_files", lambda folder: ((path, size, time + 1) for path, size, time in known(folder)))
+    assert cache.compiler_fingerprint.__wrapped__() == first, "other times, the same contents"
+    assert sum(name.endswith(".py") for name in reads) == 2 * count
 
 
 def test_a_full_disk_does_no_harm(tmp_path):

@@ -16,7 +16,7 @@ def test_generated_files_are_fresh(path: Path) -> None:
 
 
 def test_every_picture_is_shown() -> None:
-    text = (ROOT / "docs" / "layouts.md").read_text()
+    text = "".join((ROOT / "docs" / name).read_text() for name in ("layouts.md", "schedules.md"))
     assert {path.name for path in PICTURES.iterdir()} == {path.name for path in files() if path.parent == PICTURES}
     assert all(f"](pictures/{path.name})" in text for path in PICTURES.iterdir())
 

@@ -14,6 +14,7 @@ import pytest
 from wrong_kernels import WrongKernels
 import tesela
 from tesela import Array, TeselaError, bf16, f16, f32, i8, i32, i64, index
+from tesela.tools.sources import python_kernel
 
 M, N, K = tesela.dims("M N K")
 L = tesela.dims("L")
@@ -630,6 +631,20 @@ def test_an_error_in_a_helper_names_the_calls():
 @tesela.kernel
 def recursive(x: Array[f32, N]):
     x[0] = forever(x[0])
+
+
+@pytest.mark.parametrize(("links", "error"), [(100, None), (101, "conditionals and loops are nested more than 100 deep")])
+def test_long_chains_of_elif(tmp_path, links, error):
+    path = tmp_path / "chain.py"
+    branches = "".join(f"    {'elif' if i else 'if'} i == {i}:\n        y = {i}.0\n" for i in range(links))
+    path.write_text("import tesela\nfrom tesela import Array, f32\n\n\n@tesela.kernel\ndef chain(x: Array[f32, 'N']):\n"
+                    f"    i = tesela.grid(1)\n    y = -1.0\n{branches}    x[i] = y\n")
+    kernel = python_kernel(path, "chain")
+    if error is None:
+        assert kernel.ir().count("scf.if") == links
+        return
+    with pytest.raises(TeselaError, match=error):
+        kernel.trace()
 
 
 def test_recursion_ends():

@@ -324,6 +324,14 @@ def test_paths_in_documents() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_decisions_are_numbered() -> None:
+    """One number for each page, without gaps, in its name and in its title."""
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1)), [page.name for page in pages]
+    for number, page in enumerate(pages, 1):
+        assert page.read_text().startswith(f"# {number}. "), f"{page.name}: the title must begin with '# {number}. '"
+
+
 def test_links_in_documents() -> None:
     wrong = []
     for path in tracked_files():

@@ -234,3 +234,22 @@ def test_the_command_line_judges_and_profiles(tmp_path: Path, capsys: pytest.Cap
     assert np.load(tmp_path / "x.npy").tolist() == [t ^ 32 for t in range(64)]
     assert main(["run", str(right), *launched[:-5], "--races"]) == 1
     assert "add --device sim" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("griddepcontrol.wait; griddepcontrol.launch_dependents; st.global.b32 [%x], %r1;", []),
+        ("setp.eq.s32 %p0, %r1, 7; @%p0 bra $A; griddepcontrol.wait; bra $B; $A: griddepcontrol.wait; $B: st.global.b32 [%x], %r1;", []),
+        ("st.global.b32 [%x], %r1; griddepcontrol.wait;", ["access global memory, but have not waited"]),
+        ("griddepcontrol.launch_dependents; ld.global.b32 %r1, [%x];", ["access global memory", "end, but have not waited"]),
+        ("mov.b32 %r2, %tid.x; setp.eq.s32 %p0, %r2, 5; @%p0 bra $A; griddepcontrol.wait; $A: mov.b32 %r3, 0;", ["thread 5) of block (0, 0, 0) end"]),
+    ],
+)
+def test_grids_that_begin_early_wait(body: str, found: list[str]) -> None:
+    """Before the first access, and before the end; a program without griddepcontrol is none of them (all other tests)."""
+    memory = Memory()
+    reports = judge(kernel("mov.b32 %r1, 0; " + body), **options(memory))
+    said = [report for report in reports if "the grids before" in report.message]
+    assert len(said) == len(found) and all(part in report.message for part, report in zip(found, said))
+    assert all(report.kind == "missing wait" for report in said)

@@ -226,8 +226,8 @@ class LaunchAttribute(ctypes.Structure):
     _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("cluster", ctypes.c_uint * 3), ("rest", ctypes.c_uint * 13))
 
 
-@pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1)])
-def test_what_the_driver_sees(monkeypatch, cluster):
+@pytest.mark.parametrize(("cluster", "early", "allowed"), [((1, 1, 1), False, True), ((2, 1, 1), False, True), ((2, 1, 1), True, True), ((1, 1, 1), True, True), ((1, 1, 1), True, False)])
+def test_what_the_driver_sees(monkeypatch, cluster, early, allowed):
     """`driver.Launcher` calls a C function: the configuration, the function, pointers to the parameters, and no more."""
     bindings = pytest.importorskip("cuda.bindings.driver")
     seen = []
@@ -235,7 +235,7 @@ def test_what_the_driver_sees(monkeypatch, cluster):
     def launched(config, function, params, extra):
         read = LaunchConfig.from_address(config)
         attributes = [LaunchAttribute.from_address(read.attributes + i * ctypes.sizeof(LaunchAttribute)) for i in range(read.count)]
-        clusters = [(attribute.id, *attribute.cluster) for attribute in attributes]
+        clusters = [(attribute.id, *attribute.cluster[: 3 if attribute.id == 4 else 1]) for attribute in attributes]
         seen.append((*read.grid, *read.block, read.shared, read.stream, clusters, function, extra, read_params(params, [ctypes.c_uint64, ctypes.c_int32])))
         return 7
 
@@ -245,13 +245,15 @@ def test_what_the_driver_sees(monkeypatch, cluster):
     entry.argtypes = None
     monkeypatch.setattr(driver, "api", lambda: bindings)
     monkeypatch.setattr(driver, "launch_entry", lambda: entry)
-    launcher = driver.Launcher(1 << 40, (2**31 - 1, 3, 4), 96, 229504, cluster)
+    monkeypatch.setenv(driver.PDL_VARIABLE, str(int(allowed)))
+    launcher = driver.Launcher(1 << 40, (2**31 - 1, 3, 4), 96, 229504, cluster, early)
     block = (ctypes.c_char * 32)()
     base = ctypes.addressof(block)
     block[:] = b"".join(value.to_bytes(8, "little") for value in (base + 16, base + 24, 2**63 + 1, 5))
     gc.collect()
     assert [launcher.status(stream, block) for stream in (0, 2**40 + 1, 0)] == [7] * 3
     clusters = [] if cluster == (1, 1, 1) else [(4, *cluster)]  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    clusters += [(6, 1)] if early and allowed else []  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     wanted = (2**31 - 1, 3, 4, 96, 1, 1, 229504)
     assert seen == [(*wanted, stream, clusters, 1 << 40, None, [2**63 + 1, 5]) for stream in (None, 2**40 + 1, None)]
     monkeypatch.setattr(driver, "MAX_STREAMS", 2)

@@ -10,7 +10,9 @@ import pytest
 
 from tesela.dialects.diagnostics import Location, TeselaError, location_of
 from tesela.dialects.parsing import make_context, parse_module, print_module
+from tesela.dialects.tile_types import MAX_NESTING
 from tesela.dialects.verify import verify_module
+from tesela.runtime.compile import compile
 from tesela.tools.opt import split_input
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,8 +89,17 @@ def test_a_first_token_that_is_none(text: str) -> None:
 def test_deep_nesting_is_an_error_and_no_crash() -> None:
     depth = 3000
     text = "func.func @f(%c: i1) {\n" + "scf.if %c {\n" * depth + "}\n" * depth + "func.return\n}"
-    with pytest.raises(TeselaError, match="nested too deeply"):
+    with pytest.raises(TeselaError, match="regions are nested more than 100 deep") as caught:
         parse_module(text)
+    assert caught.value.diagnostics[0].location.line == MAX_NESTING + 3
+
+
+def test_what_may_be_nested_goes_all_the_way_down() -> None:
+    text = "tile.kernel @k(%n: index, %x: memref<?xindex> [M]) grid(%i = 1) {\n"
+    for depth in range(MAX_NESTING):
+        text += f"  %c{depth} = arith.constant {depth} : index\n  %p{depth} = tile.cmp sgt %n, %c{depth} : index -> i1\n  scf.if %p{depth} {{\n"
+    text += "  tile.store %n, %x[%i] : index, memref<?xindex>\n" + "}\n" * MAX_NESTING + "}"
+    assert compile(parse_module(text), "sm_90a").ptx.count("$ENDIF99:") == 1
 
 
 def test_dense_hexadecimal_floats_are_bits() -> None:

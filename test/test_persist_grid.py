@@ -13,6 +13,7 @@ from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.parsing import parse_module
 from tesela.dialects.target import get_target
 from tesela.dialects.verify import verify_module
+from tesela.passes import persist_grid
 from tesela.passes.base import PassContext
 from tesela.passes.persist_grid import PersistGrid
 from tesela.runtime import launch
@@ -199,6 +200,35 @@ def test_blocks_get_equal_shares_of_uneven_points():
     run_kernel(persistent(UNEVEN, 8), arrays, blocks=4)
     work = order[:160].reshape(4, 40).sum(axis=1)
     assert work.sum() == 5 * sum(range(32)) and work.max() - work.min() <= 4
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 5, 6, 7])
+def test_groups_in_turns_up_and_down(columns, monkeypatch):
+    """L2 holds what two columns share: an element of %x, and one of %next. The points of a group are taken together, neighbours never differ by more than a row, also where a group ends, and the
+    last group ends with the lightest."""
+    monkeypatch.setattr(persist_grid, "L2_SHARED_BYTES", 2 * 8)
+    order, seen = np.full(32 * columns + 1, -1, np.int32), np.zeros((32, columns), np.int32)
+    arrays = {"seen": seen, "x": np.ones((columns, 64), np.int32), "order": order, "next": np.zeros(1, np.int32)}
+    run_kernel(persistent(UNEVEN, 8), arrays, blocks=1)
+    rows = order[:-1]
+    assert (seen == 1).all() and (np.abs(np.diff(rows)) <= 1).all() and rows[-1] == 0
+    turns = np.count_nonzero(np.diff(np.sign(np.diff(rows)[np.diff(rows) != 0])))
+    assert turns == -(-columns // 2) - 1
+
+
+@pytest.mark.parametrize("blocks", [4, 7, 11])
+def test_equal_shares_where_groups_and_rounds_do_not_match(blocks, monkeypatch):
+    monkeypatch.setattr(persist_grid, "L2_SHARED_BYTES", 2 * 8)
+    order = np.full(32 * 6 + 1, -1, np.int32)
+    arrays = {"seen": np.zeros((32, 6), np.int32), "x": np.ones((6, 64), np.int32), "order": order, "next": np.zeros(1, np.int32)}
+    run_kernel(persistent(UNEVEN, 8), arrays, blocks=blocks)
+    shares: list[int] = []
+    at = 0
+    for block in range(blocks):
+        count = len(range(block, 32 * 6, blocks))
+        shares.append(int((order[at : at + count] + 1).sum()))
+        at += count
+    assert at == 32 * 6 and max(shares) <= 1.04 * sum(shares) / blocks
 
 
 def test_what_differs_along_an_axis():

@@ -148,7 +148,7 @@ def test_without_roles():
     found, ptx = run(gemm((64, 64, 32), "bf16", "stage_stores = true, warp_specialize = false"), "bf16", (72, 72, 64))
     assert found.tobytes() == wanted.tobytes()
     assert "cp.async.bulk.tensor.2d.global" in ptx and "setmaxnreg" not in ptx
-    assert ptx.rindex("cp.async.bulk.wait_group 0") > ptx.rindex("cp.async.bulk.commit_group")
+    assert ptx.rindex("cp.async.bulk.wait_group.read 0") > ptx.rindex("cp.async.bulk.commit_group")
 
 
 def test_parts_of_layouts():

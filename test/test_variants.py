@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+from math import ceil
 
 import ml_dtypes
 import numpy as np
@@ -12,8 +14,9 @@ import tesela
 from tesela import Array, bf16, f32
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.target import get_target
-from tesela.dialects.work import SplitLoop, Term, Work, estimate
+from tesela.dialects.work import Request, SplitLoop, Term, Work, estimate
 from tesela.lowering.count_work import MACHINE, count_work
+from tesela.passes.machine_costs import SUSTAINED
 from tesela.runtime import launch
 from tesela.runtime.specialize import contract_of, kernels_of, specialize, usual_facts
 from tesela.runtime.variants import Choice
@@ -61,8 +64,10 @@ def test_counts_of_a_product():
     work = counted(gemm, "sm_90a", BM=128, BN=256)
     assert work.grid == ("M ceildiv 128", "N ceildiv 256")
     # 128·256·64 multiplications at 2048 a clock; (128 + 256)·64 elements of two bytes; 128·256 of four, once
-    assert Term(("K ceildiv 64",), 1024, 49152, 0, True) in work.terms
-    assert Term((), 0, 0, 131072) in work.terms
+    # and what wgmma reads of it: m64n256k16 (64 + 256)·16 elements, 8 times. Of two blocks each loads half of B, which are neighbours along M.
+    a, b = Request(16384, 16384, 128, "2 * K"), Request(32768, 16384, 128, "2 * K")
+    assert Term(("K ceildiv 64",), ceil(1024 / SUSTAINED), 49152, 0, True, 49152 + 8 * 320 * 16 * 2, (a, b)) in work.terms
+    assert Term((), 0, 0, 131072) in work.terms and (work.cluster, work.axis) == (2, 0)
     assert work.split == SplitLoop("K ceildiv 64", 131072)
     assert work.persistent and work.resident == 1 and work.warps == 12
     assert Work.from_json(work.to_json()) == work
@@ -71,7 +76,8 @@ def test_counts_of_a_product():
 def test_narrow_instructions_wait_for_shared_memory():
     """m64n16k16: (64 + 16)·16 elements of two bytes at 128 a clock, 20, not 8."""
     work = counted(gemm, "sm_90a", BM=64, BN=16)
-    assert Term(("K ceildiv 64",), 80, 10240, 0, True) in work.terms
+    (term,) = (term for term in work.terms if term.trips)
+    assert (term.compute, term.copied, term.exchanged) == (ceil(80 / SUSTAINED), 10240, 10240 + 4 * 80 * 16 * 2)
 
 
 def test_counts_of_loops_and_arithmetic():
@@ -133,6 +139,24 @@ def test_what_follows_a_split_loop_is_done_by_one_block():
 def test_nothing_is_faster_than_memory():
     assert clocks(LONG, 64, 64, nbytes=2150 * 10**6) > 10**6
     assert estimate(LONG, {"M": 64, "K": 64}, 100, 10**9).bound == "memory"
+
+
+def test_rows_that_straddle_lines():
+    """Rows of 128 bytes that begin anywhere at multiples of 16 lie in two lines in 7 of 8 cases; of 64 bytes in 3 of 8; a cluster asks for half."""
+    assert [Request(0, 0, row, "2 * K").lines({"K": k}) for row, k in ((128, 4096), (128, 4040), (64, 4040), (64, 4000), (32, 4040))] == [1, 1.875, 1.375, 1, 1.125]
+    term = Term(("K ceildiv 64",), 100, 49152, 0, True, 0, (Request(32768, 16384, 128, "2 * K"), Request(16384, 16384, 128, "2 * K")))
+    works = [dataclasses.replace(LONG, terms=(term,), persistent=True, cluster=cluster) for cluster in (1, 2)]
+    dims = {"M": 100 * 64, "K": 64 * 1000}
+    straight, crooked = ([estimate(work, {**dims, "K": k}, 100).clocks for work in works] for k in (64 * 1000, 64 * 1000 - 8))
+    assert crooked[0] == pytest.approx(1.875 * straight[0], rel=0.01) and crooked[1] == pytest.approx(2 / 3 * crooked[0], rel=0.01)
+    alone = estimate(works[1], {"M": 101 * 64, "K": 64 * 1000 - 8}, 101).clocks  # 50 multiprocessors by twos would do two rounds
+    assert alone == pytest.approx(crooked[0], rel=0.02)
+
+
+def test_shared_memory_is_a_limit():
+    term = Term(("K ceildiv 64",), 100, 100, 0, True, 1000 * 128)
+    work = dataclasses.replace(LONG, terms=(term,))
+    assert clocks(work, 64, 64 * 1000) == pytest.approx(1000 * 1000 / SUSTAINED, rel=0.01)
 
 
 # ---- choosing -------------------------------------------------------------------------------------------------------

@@ -201,10 +201,31 @@ def picture(name: str) -> str:
     return draw(layout, shape, view=view, svg=True)
 
 
+TIMELINES: dict[str, tuple[str, dict[str, object]]] = {
+    "gemm-loop.svg": ("matrices:gemm_nt", {"BM": 128, "BN": 256}),
+    "attention-loop.svg": ("attention:attention", {"HEAD": 128, "BM": 128, "BN": 128}),
+}
+"""The pictures of docs/schedules.md: the first loop of a kernel of `tesela.kernels`, as `tesela explain --svg` draws it."""
+
+
+def timeline(name: str) -> str:
+    from ..dialects.target import get_target
+    from ..frontend.types import bf16
+    from ..passes.explain_loops import svg
+
+    place, values = TIMELINES[name]
+    module, kernel = place.split(":")
+    function = getattr(importlib.import_module(f"..kernels.{module}", __package__), kernel)
+    compiled = function.compile(target="sm_90a", T=bf16, **values)
+    return svg(compiled.timings(target=get_target("sm_90a"))[0], kernel)
+
+
 def files() -> dict[Path, Callable[[], str]]:
     """Everything that is generated: where it stands, and how its text is made."""
     pages = {REFERENCE / name: make for name, make in PAGES.items()} | {INDEX: index_page}
-    return pages | {PICTURES / name: partial(picture, name) for name in DRAWN}
+    return pages | {PICTURES / name: partial(picture, name) for name in DRAWN} | {
+        PICTURES / name: partial(timeline, name) for name in TIMELINES
+    }
 
 
 def stale() -> Iterator[Path]:

@@ -316,6 +316,11 @@ def _barrier_address(ctx: Context, channel: Channel, slot: SSAValue, empty: bool
 # ---- filling --------------------------------------------------------------------------------------------------------
 
 
+MOST_UNDER_WAY = 32
+"""Elements that a thread copies through registers at a time: as many as hide the latency of memory where a few warps do so (estimate); each takes a
+register, beside the accumulators of dots that are under way."""
+
+
 @lowers(async_copy.PutOp)
 def _put(ctx: Context, op: async_copy.PutOp) -> None:
     channel = _channel_of(ctx, op.channel)
@@ -497,8 +502,14 @@ def _put_ld(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAVa
     layout = dot_rules.copy_layout(channel.layout, channel.shape, ctx.threads, words, rows)
     n = layout.num_values
     access = plan_access(ctx, op.array, tuple(op.indices), op.tile_dims(), layout, channel.shape, 1)
-    value = load_registers(ctx, kind, n, access, fill_registers(ctx, kind, n, None))
-    write_tile(ctx, address, channel.layout, layout, channel.shape, value, ctx.first_holder(layout), size)
+    for part in _parts(n):
+        value = load_registers(ctx, kind, len(part), access.part(ctx, part), fill_registers(ctx, kind, len(part), None))
+        write_tile(ctx, address, channel.layout, layout, channel.shape, value, ctx.first_holder(layout), size, part if len(part) < n else None)
+
+
+def _parts(n: int) -> list[range]:
+    """A thread's values in the parts in which they are copied through registers."""
+    return [range(start, min(start + MOST_UNDER_WAY, n)) for start in range(0, n, MOST_UNDER_WAY)]
 
 
 def _put_transposed(ctx: Context, op: async_copy.PutOp, channel: Channel, address: SSAValue, inner: int, rows: int) -> None:

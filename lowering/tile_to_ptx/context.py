@@ -48,6 +48,7 @@ from ...dialects.tile_types import static_strides
 from ...passes.access import argument_align
 from ...passes.async_waits import flagged_tokens, wait_depths
 from ...passes.divisibility import Divisibility
+from .prologue import place_prologue
 
 _OF_A_ROLE = (
     "first_warp", "warps", "threads", "barrier_number", "one_warp", "scratch_base", "scratch_bytes", "prologue", "_once", "_static", "_scopes",
@@ -307,10 +308,7 @@ class Context:
         try:
             yield
             start = block.first_op if first is None else first.next_op
-            if start is None:
-                block.add_ops(self.prologue)
-            else:
-                block.insert_ops_before(self.prologue, start)
+            place_prologue(block, self.prologue, start)
         finally:
             needed = self.scratch_base + self.scratch_bytes
             for name, value in saved.items():

@@ -29,9 +29,12 @@ from ...passes.dot_rules import round_up
 from . import channels, dots, elementwise, indexed, inline, memory, messages, pairs, parts, reduce, roles, scan, shapes  # noqa: F401 -- they register their handlers
 from .context import Context, lowers, scalar_class
 from .control import lower_block
+from .prologue import place_prologue
 from .stores import finish_stores
 
 DEFAULT_WARPS = 4
+PDL = "pdl"
+"""The attribute that says whether the kernel may begin while another still ends (overlap_launches.py)."""
 
 
 def kernel_warps(kernel: tile.KernelOp) -> int:
@@ -81,12 +84,7 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
         ctx.inst("barrier.cluster.wait")
 
     entry = ctx.entry
-    first = entry.first_op
-    for op in ctx.prologue:
-        if first is None:
-            entry.add_op(op)
-        else:
-            entry.insert_op_before(op, first)
+    place_prologue(entry, ctx.prologue, entry.first_op)
     placed = shared.value.data if isinstance(shared, IntegerAttr) else 0
     shared_bytes = ctx.scratch_base + ctx.scratch_bytes if ctx.scratch_bytes else placed
     if shared_bytes > target.max_shared_bytes:
@@ -101,6 +99,8 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
     )
     if ctx.min_blocks is not None:
         result.attributes["min_blocks"] = IntegerAttr(ctx.min_blocks, i64)
+    if (pdl := kernel.attributes.get(PDL)) is not None:
+        result.attributes[PDL] = pdl
     result.location = kernel.location
     return result
 

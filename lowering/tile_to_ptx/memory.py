@@ -41,6 +41,15 @@ class Access:
     offsets: list[int]
     inside: SSAValue | None
 
+    def part(self, ctx: Context, which: range) -> Access:
+        """Those accesses alone."""
+        address, inside = (
+            ctx.pick(registers, which) if registers is not None and registers.type.count > 1 else registers
+            for registers in (self.address, self.inside)
+        )
+        assert address is not None
+        return Access(self.vector, address, [self.offsets[i] for i in which], inside)
+
 
 def plan_access(
     ctx: Context,
@@ -82,17 +91,30 @@ def strided(
     There is one register for each distinct position along the dimensions of unknown stride."""
     fixed = [(position, stride) for position, dim in sliced if (stride := ctx.static_stride(array, dim)) is not None]
     loose = [(position, dim) for position, dim in sliced if ctx.static_stride(array, dim) is None]
+    wanted = dict.fromkeys(tuple(coord[position] for position, _ in loose) for coord in coords)
+    units = [gcd(*(key[i] for key in wanted)) or 1 for i in range(len(loose))]
     registers: dict[tuple[int, ...], SSAValue] = {}
+
+    def made(key: tuple[int, ...]) -> SSAValue:
+        if key not in registers:
+            # The address of a place that has one power of two less, if there is one, so that few multiples of a stride are held for the whole kernel
+            # (as many as the count of places has digits, not as many as there are places), and no sum waits for many others.
+            address, rest = base, key
+            if any(key):
+                dim = max(i for i, c in enumerate(key) if c)
+                steps = key[dim] // units[dim]
+                before = (*key[:dim], (steps & (steps - 1)) * units[dim], *key[dim + 1 :])
+                if before in wanted:
+                    address, rest = made(before), tuple(a - b for a, b in zip(key, before))
+            for (_, dim), c in zip(loose, rest):
+                address = ctx.add(address, _multiple(ctx, array, dim, c * size))
+            registers[key] = address
+        return registers[key]
+
     addresses: list[SSAValue] = []
     offsets: list[int] = []
     for coord in coords:
-        key = tuple(coord[position] for position, _ in loose)
-        if key not in registers:
-            address = base
-            for (_, dim), c in zip(loose, key):
-                address = ctx.add(address, _multiple(ctx, array, dim, c * size))
-            registers[key] = address
-        addresses.append(registers[key])
+        addresses.append(made(tuple(coord[position] for position, _ in loose)))
         offsets.append(sum(coord[position] * stride * size for position, stride in fixed))
     return addresses, offsets
 

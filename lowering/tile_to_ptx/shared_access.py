@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 from functools import lru_cache, reduce
 from operator import or_
 
@@ -44,6 +45,15 @@ class SharedAccess:
     address: SSAValue
     offsets: list[int]
     inside: SSAValue | None
+
+    def part(self, ctx: Context, which: range) -> SharedAccess:
+        """Those accesses alone."""
+        address, inside = (
+            ctx.pick(registers, which) if registers is not None and registers.type.count > 1 else registers
+            for registers in (self.address, self.inside)
+        )
+        assert address is not None
+        return SharedAccess(address, [self.offsets[i] for i in which], inside)
 
 
 def plan_shared(
@@ -293,8 +303,15 @@ def write_tile(
     value: SSAValue,
     guard: SSAValue | None = None,
     size: int = 2,
+    part: range | None = None,
 ) -> None:
-    """A tile of elements of `size` bytes from registers into a buffer, without what lies at or past `extents`; where `guard` holds."""
+    """A tile of elements of `size` bytes from registers into a buffer, without what lies at or past `extents`; where `guard` holds. Of a `part` of the
+    thread's values, whole words each, `value` holds no others."""
+    if part is not None:
+        vector = gcd(access_vector(layout, shared, extents, size), len(part), part.start or len(part))
+        access = plan_shared(ctx, base, shared, size, layout, vector, extents)
+        _store_values(ctx, access.part(ctx, range(part.start // vector, part.stop // vector)), value, len(part), vector, size, guard)
+        return
     n = layout.num_values
     form = matrix_form(layout, shared, size) if ctx.target.compute_capability >= (9, 0) else None
     if form is not None and all(reach <= extent for reach, extent in zip(layout.shape(), extents, strict=True)):
@@ -306,6 +323,10 @@ def write_tile(
     planned = buffer_access(layout, shared, size, False, False)
     if planned.trade is not None and access.inside is None and planned.count == len(access.offsets):
         access, value = _traded(ctx, access, value, planned.trade, vector)
+    _store_values(ctx, access, value, n, vector, size, guard)
+
+
+def _store_values(ctx: Context, access: SharedAccess, value: SSAValue, n: int, vector: int, size: int, guard: SSAValue | None) -> None:
     if vector * size < 4 and value.type.cls == "b32":
         if size == 2:
             value = ctx.inst("mov.b32", [value], [reg("b16", n)])

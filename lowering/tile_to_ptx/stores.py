@@ -10,8 +10,9 @@ meets nobody else: 32 lanes meet at a fraction of what a barrier costs, and the 
 meet, and the first warp issues.
 
 Groups of bulk stores belong to the thread that issues them, so it is always the same, the elected one. A group is all that has read a buffer, and
-groups complete their reads in order, so with d buffers at most d - 1 may still be reading when one is written. Before the threads end, everything
-must have been stored: shared memory goes with them.
+groups complete their reads in order, so with d buffers at most d - 1 may still be reading when one is written. Before the threads end, everything must have been
+read: shared memory goes with them. That it is also written then, nobody waits for: the grid is not complete before it is, and what a kernel after it or the host
+reads is ordered after that.
 """
 
 from __future__ import annotations
@@ -123,6 +124,6 @@ def _picked(ctx: Context, registers: SSAValue, which: Sequence[int], per_registe
 
 
 def finish_stores(ctx: Context) -> None:
-    """Before the threads of a role, or block, end: what they store has left shared memory, and is in memory."""
+    """Before the threads of a role, or block, end: what they store has left shared memory."""
     if ctx.stores_under_way:
-        ctx.inst("cp.async.bulk.wait_group", imms=[0])
+        ctx.inst("cp.async.bulk.wait_group.read", imms=[0])

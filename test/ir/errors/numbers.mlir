@@ -16,3 +16,21 @@ tile.kernel @k() grid(%i = 4) {
   %0 = arith.constant -2E-3 : f32
   tile.return
 }
+
+// -----
+
+tile.kernel @k() grid(%i = 4) {
+  // expected-error@+2 {{'1e10' is a float, and the constant's type an integer type}}
+  // expected-hint@+1 {{write 10000000000}}
+  %0 = arith.constant 1e10 : index
+  tile.return
+}
+
+// -----
+
+tile.kernel @k() grid(%i = 4) {
+  // expected-error@+2 {{'-2.5' is a float, and the constant's type an integer type}}
+  // expected-hint@+1 {{round it, or take a float type}}
+  %0 = arith.constant -2.5 : i32
+  tile.return
+}
