@@ -222,8 +222,8 @@ def _arithmetic(op: Operation) -> float:
 
 
 def _bytes(value: SSAValue) -> int:
-    """Bytes of a tile or of a channel's buffer."""
-    kind = dot_rules.operand_tile(value.type)
+    """Bytes of a tile, of a scalar, or of a channel's buffer."""
+    kind = value.type.tile if isinstance(value.type, async_copy.ChannelType) else value.type
     return prod(shape_of(kind)) * memory_bytes(tile.element_type(kind))
 
 

@@ -234,6 +234,23 @@ def test_anything_passes_through_and_is_not_lost():
     assert is_anything(out).tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize("kind", ["i8", "i32"])
+def test_histograms_are_sound(kind):
+    share = check_soundness("tile.histogram %a : {t} -> tensor<16xi32>", kind)
+    assert share == 1.0  # every bin has bounds
+
+
+def test_a_histogram_counts_what_is_certain_and_what_may_be():
+    """Elements 1, 1, 2 and two that are not known: one of 0 … 2, one of -5 … 0; and one that may be anything."""
+    histogram = meaning_of("%r = tile.histogram %a : tensor<5xi32> -> tensor<4xi32>", {"a": "tensor<5xi32>"})
+    x = np.array([1, 1, 2, 1, -5], np.int32)
+    out = histogram(Interval(x, np.array([1, 1, 2, 0, -5], np.int32), np.array([1, 1, 2, 2, 0], np.int32)))
+    assert [part.tolist() for part in parts(out)] == [[0, 3, 1, 0], [0, 2, 1, 0], [2, 3, 2, 0]]
+    assert histogram(x).tolist() == [0, 3, 1, 0]
+    out = histogram(interval(x, x, x, np.array([False] * 4 + [True])))
+    assert [part.tolist() for part in parts(out)] == [[0, 3, 1, 0], [0, 3, 1, 0], [1, 4, 2, 1]]
+
+
 def test_uncertain_conditions_and_divisors_are_undecided():
     text = """
 tile.kernel @k(%x: memref<?xf32> [N]) grid(%i = 1) {
