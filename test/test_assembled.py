@@ -20,7 +20,7 @@ CLOSEST = [
     assembled.Case("gemm_nt", (("BM", 128), ("BN", 256), ("T", f16)), "sm_90a", "usual"),
     # accumulators of f32 dots, which fma computes
     assembled.Case("gemm_nt", (("BM", 128), ("BN", 256), ("T", f32)), "sm_90a", "usual"),
-    assembled.Case("attention", (("HEAD", 128), ("T", bf16)), "sm_90a", "weakest"),
+    assembled.Case("attention", (("HEAD", 128), ("T", bf16)), "sm_90a", "usual"),
     assembled.Case("attention", (("HEAD", 128), ("CAUSAL", True), ("T", bf16)), "sm_80", "usual"),
     # rows of a block of 8192 elements in registers
     assembled.Case("layer_norm", (("BLOCK", 8192), ("T", f32)), "sm_90a", "usual"),
