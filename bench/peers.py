@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from peers_rows import ROWS, make_case
-from rounds import GPU, Case, Results, Row, System, measure
+from rounds import GPU, Case, Results, Row, System, measure, need_torch
 
 from tesela.tools.demo import example
 from tesela.tools.sources import compile_source
@@ -63,6 +63,12 @@ ATTENTIONS = tuple(
     for shape in ((4, 16, 4096, 128), (1, 16, 16384, 128), (4, 32, 4096, 64), (4, 8, 4096, 256), (16, 16, 1024, 128), (32, 16, 512, 128))
 )
 """Batch, heads, length, head dimension; whether causal."""
+FUSED = (
+    ("dual_gemm", 8192, 4096, 8192),
+    ("scaled_gemm", 8192, 8192, 8192),
+    ("biased_attention", 2, 8, 4096, 128),
+    ("biased_attention", 2, 8, 4096, 64),
+)
 SOFTMAXES = ((16384, 8192), (8192, 1024), (1823, 781))
 ADDS = (2**28, 2**20, 1_000_003)
 GRAPH_BYTES = 64 * 2**20
@@ -73,9 +79,7 @@ class Torch:
     """Inputs, and systems that run torch functions on a given stream."""
 
     def __init__(self) -> None:
-        import torch
-
-        self.torch = torch
+        self.torch = torch = need_torch()
         self.generator = torch.Generator("cuda").manual_seed(0)
         self.streams: dict[int, Any] = {}
 
@@ -161,6 +165,40 @@ def epilogue(torch: Torch, m: int, n: int, k: int) -> Case:
     return Case(f"{m}×{n}×{k}", systems, flops=2 * m * n * k, nbytes=2 * (m * k + n * k + m * n))
 
 
+def fused(torch: Torch, kernel: str, *sizes: int) -> Case:
+    """A kernel that fuses something with a product, or with attention, beside the plain kernel that does as many operations."""
+    from tesela.kernels import attention, fused, matrices
+
+    bf16 = torch.torch.bfloat16
+    if kernel == "biased_attention":
+        batch, heads, length, head = sizes
+        q, k, v = (torch.randn(batch * heads, length, head, dtype=bf16) for _ in range(3))
+        bias, scale = torch.randn(batch * heads, length, length, dtype=bf16), head**-0.5
+        out, plain = torch.torch.empty_like(q), torch.torch.empty_like(q)
+        views = [x.view(batch, heads, length, -1) for x in (q, k, v, bias)]
+        expected = torch.torch.nn.functional.scaled_dot_product_attention(*views[:3], attn_mask=views[3]).view_as(q).double()
+        mine = torch.system("tesela", lambda: fused.biased_attention(q, k, v, bias, out, scale=scale, HEAD=head))
+        other = torch.system("tesela, plain", lambda: attention.attention(q, k, v, plain, scale=scale, HEAD=head))
+        flops, nbytes = 4 * batch * heads * length * length * head, 2 * batch * heads * length * (4 * head + length)
+        return Case(f"{kernel} {'×'.join(map(str, sizes))}", [torch.checked(mine, out, expected, 2e-2), other], flops=flops, nbytes=nbytes)
+    m, n, k_extent = sizes
+    a, b, c = torch.randn(m, k_extent, dtype=bf16), torch.randn(n, k_extent, dtype=bf16), torch.torch.empty(m, n, device="cuda", dtype=bf16)
+    if kernel == "dual_gemm":
+        up = torch.randn(n, k_extent, dtype=bf16)
+        both, wide = torch.torch.cat([b, up]), torch.torch.empty(m, 2 * n, device="cuda", dtype=bf16)
+        expected = torch.torch.nn.functional.silu(a.double() @ b.double().T) * (a.double() @ up.double().T)
+        mine = torch.system("tesela", lambda: fused.dual_gemm(a, b, up, c))
+        other = torch.system("tesela, plain", lambda: matrices.gemm_nt(a, both, wide))
+    else:
+        factors, d = torch.randn(m), torch.torch.empty_like(c)
+        expected = (a.float() * factors[:, None]).to(bf16).double() @ b.double().T
+        mine = torch.system("tesela", lambda: fused.scaled_gemm(a, b, factors, c))
+        other = torch.system("tesela, plain", lambda: matrices.gemm_nt(a, b, d))
+    products = 2 if kernel == "dual_gemm" else 1
+    flops, nbytes = 2 * products * m * n * k_extent, 2 * (m * k_extent + products * n * k_extent + m * n)
+    return Case(f"{kernel} {m}×{n}×{k_extent}", [torch.checked(mine, c, expected, 1e-2), other], flops=flops, nbytes=nbytes)
+
+
 def softmax(torch: Torch, m: int, n: int) -> Case:
     x, y, z, w = torch.randn(m, n), *(torch.torch.empty(m, n, device="cuda") for _ in range(3))
     kernel = compile_source(example("softmax", "mlir"), None, "softmax")
@@ -230,6 +268,7 @@ BENCHMARKS: dict[str, tuple[Callable[..., Case], tuple[Any, ...]]] = {
     "decode": (gemm, DECODES),
     "epilogue": (epilogue, ((8192, 8192, 8192),)),
     "attention": (attention, ATTENTIONS),
+    "fused": (fused, FUSED),
     "softmax": (softmax, SOFTMAXES),
     "add": (add, tuple((n,) for n in ADDS)),
     "rows": (make_case, ROWS),

@@ -9,6 +9,8 @@ An operand comes to a dot in one of three ways:
   a channel from registers (`async.write`), before the first dot.
 - A left operand of `wgmma` that was loaded outside of the loop that multiplies by it is read into registers before the loop, if there are
   registers for it beside all that the loop's dots hold: then its buffer is free at once, and the tensor cores read only the right one from shared memory.
+- A tile that is loaded beside a dot of `wgmma`, in a loop, for other purposes (a bias that is added to its result, a left operand that is scaled first) comes through a
+  channel too, and is read into registers before its first use: so it is loaded ahead, like the operands.
 - A computed left operand stays in registers where the instruction takes it so: `mma.sync` always does, `wgmma` if there are registers
   for it. After a dot and elementwise ops it already has the layout that the next dot wants.
 
@@ -42,6 +44,7 @@ from ..dialects.diagnostics import TeselaError
 from ..dialects.layout_attrs import with_layout
 from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
+from ..dialects.tile_types import memory_bytes
 from . import dot_rules
 from .base import Pass, PassContext
 from .dot_types import dot_kind
@@ -55,6 +58,8 @@ ACCUMULATOR_TARGET = 128
 """Registers of a thread that an accumulator should take at most: half of what a thread can have."""
 TILE_REGISTERS = 64
 """Elements of the largest tile of a kernel without dots that a thread should hold at most."""
+STREAMED_BYTES = 4096
+"""From which on a tile is worth a channel: below, a load by each thread is a few instructions and as soon there as its barrier."""
 MAX_CHOSEN_WARPS = 16
 THREE_GROUPS_ROWS = 3 * dot_rules.WGMMA_ROWS
 """Rows that three warpgroups share evenly, and two do not."""
@@ -63,10 +68,12 @@ THREE_GROUPS_ROWS = 3 * dot_rules.WGMMA_ROWS
 @dataclass
 class PlanDataflow(Pass):
     """Turn the operands of dots into channels, dots into async.dot where the target has it, and choose the number of warps. `hold`:
-    whether left operands that a loop does not change are read into registers before it."""
+    whether left operands that a loop does not change are read into registers before it; `stream`: whether tiles that are loaded beside a dot, for other purposes,
+    come through channels."""
 
     name: ClassVar[str] = "plan-dataflow"
     hold: bool = True
+    stream: bool = True
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
@@ -78,7 +85,7 @@ class PlanDataflow(Pass):
             if warps is None:
                 warps = choose_warps(kernel, dots, target)
                 kernel.attributes["warps"] = IntegerAttr(warps, i64)
-            _Planner(kernel, warps, target, self.hold).plan(dots)
+            _Planner(kernel, warps, target, self.hold, self.stream).plan(dots)
 
 
 # ---- warps ----------------------------------------------------------------------------------------------------------
@@ -197,6 +204,12 @@ def _stores(op: Operation) -> bool:
     return any(may_write(inner) for inner in op.walk())
 
 
+def _beside_stores(op: Operation) -> bool:
+    """Whether the block that an op stands in may write memory."""
+    assert op.parent is not None
+    return any(_stores(other) for other in op.parent.ops)
+
+
 _Key = tuple[SSAValue, int | None]
 """A tile that goes through a channel, and the dimension of it that must lie contiguous there, if one must."""
 
@@ -212,9 +225,10 @@ class _Done:
 class _Planner:
     """Plans one kernel."""
 
-    def __init__(self, kernel: tile.KernelOp, warps: int, target: Target, hold: bool):
+    def __init__(self, kernel: tile.KernelOp, warps: int, target: Target, hold: bool, stream: bool):
         self.kernel = kernel
         self.hold = hold
+        self.stream = stream
         self.warps = warps
         self.target = target
         self.channels: list[async_copy.ChannelOp] = []
@@ -241,6 +255,8 @@ class _Planner:
                 operands[dot][index] = (key, dims)
         held = {key for key, transfer in transfers.items() if self._is_held(key, transfer, operands)} if self.hold else set()
         last_users = [self._transfer(key, transfer, key in held) for key, transfer in transfers.items()]
+        taken = {transfer.load for transfer in transfers.values()}
+        streams = [self._stream(load) for load in self._streamed(dots) if load not in taken] if self.stream else []
         done = {dot: self._rewrite(dot, operands[dot]) for dot in dots}
         after: dict[Operation, Operation] = {}  # where several channels are released at one place, in their order
         for channel, last in zip(self.channels, last_users):
@@ -252,7 +268,7 @@ class _Planner:
             after[end.last] = release
         first = self.kernel.body.block.first_op
         assert first is not None, "a kernel ends with tile.return"
-        self.kernel.body.block.insert_ops_before(self.channels, first)
+        self.kernel.body.block.insert_ops_before([*self.channels, *streams], first)
         for transfer in transfers.values():
             if transfer.load is not None and transfer.load.parent is not None:
                 _erase_with_transposes(transfer.load)
@@ -295,6 +311,49 @@ class _Planner:
             limit = min(limit, budget - dot_rules.RESERVED_REGISTERS)
         busy = max(sum(self._registers(dot, through[dot]) for dot in loop.walk() if isinstance(dot, tile.DotOp)) for loop in loops)
         return mine <= REGISTER_OPERAND_LIMIT and busy + mine <= limit
+
+    def _streamed(self, dots: Sequence[tile.DotOp]) -> list[tile.LoadOp]:
+        """Loads of tiles in loops, beside dots by wgmma, that are worth a channel."""
+        blocks = {dot.parent: None for dot in dots if dot_rules.takes_wgmma(dot, self.warps, self.target) and isinstance(dot.parent_op(), scf.ForOp)}
+        found: list[tile.LoadOp] = []
+        for block in blocks:
+            assert block is not None
+            for op in block.ops:
+                if not isinstance(op, tile.LoadOp) or not isinstance(op.res.type, TensorType) or not _fills_zero(op) or pins.layout_of(op) is not None:
+                    continue
+                if pins.shared_of(op) is None and op.res.uses and not _beside_stores(op) and self._is_wide(op):
+                    found.append(op)
+        return found
+
+    def _is_wide(self, load: tile.LoadOp) -> bool:
+        """Whether a tile has rows enough for a copy by TMA to be worth its barrier."""
+        shape, nbytes = shape_of(load.res.type), memory_bytes(element_type(load.res.type))
+        return len(shape) == 2 and nbytes in (2, 4) and prod(shape) * nbytes >= STREAMED_BYTES
+
+    def _stream(self, load: tile.LoadOp) -> async_copy.ChannelOp:
+        """Lets a load come through a channel of its own, and its users read registers; gives the channel."""
+        assert isinstance(load.res.type, TensorType)
+        block = load.parent
+        assert block is not None
+        users = {_ancestor_in(use.operation, block) for use in load.res.uses}
+        first = next(op for op in block.ops if op in users)
+        channel = async_copy.ChannelOp.make(TensorType(load.res.type.element_type, load.res.type.get_shape()))
+        put = async_copy.PutOp.make(channel.res, load.array, list(load.indices), None if load.dims is None else load.tile_dims())
+        get = async_copy.GetOp.make(channel.res)
+        read = async_copy.ReadOp.make(get.res)
+        release = async_copy.ReleaseOp.make(channel.res, None)
+        for op in (channel, put, get, read, release):
+            _place(op, load)
+        if (via := pins.words_of(load, pins.COPY)) is not None:
+            put.properties["via"] = StringAttr(via)
+        if load.res.name_hint:
+            channel.res.name_hint, get.res.name_hint, read.res.name_hint = f"{load.res.name_hint}_channel", load.res.name_hint, load.res.name_hint
+        block.insert_ops_before([put], load)
+        block.insert_ops_before([get, read, release], first)
+        load.res.replace_all_uses_with(read.res)
+        load.detach()
+        load.erase()
+        return channel
 
     def _registers(self, dot: tile.DotOp, through: dict[int, tuple[_Key, tuple[int, ...]]]) -> int:
         """What a dot holds: its accumulator, and a left operand that does not come through shared memory."""

@@ -11,7 +11,7 @@ import pytest
 
 from tesela import bf16, f16, f32
 from tesela.dialects.verify import verify_module
-from tesela.kernels import attention, elementwise, matrices, rows
+from tesela.kernels import attention, elementwise, fused, matrices, rows
 from tesela.simulator.blocks import run_kernel
 
 TYPES = {f32: np.float32, f16: np.float16, bf16: ml_dtypes.bfloat16}
@@ -255,6 +255,42 @@ def test_attention_by_warpgroups_is_judged(d, rows, columns, causal):
         close(out, attention_by_numpy(q, k, v, 0.2, causal), bf16, 4)
 
 
+def bias_by_numpy(q, k, v, scale, bias):
+    scores = exact(q) @ exact(k).transpose(0, 2, 1) * scale + exact(bias)
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True, initial=-1e30))
+    return weights @ exact(v) / np.maximum(weights.sum(axis=2, keepdims=True), 1e-30)
+
+
+@pytest.mark.parametrize("kernel", ["dual_gemm", "scaled_gemm", "biased_attention"])
+def test_fused_kernels_are_judged(kernel):
+    """Two warpgroups and a producer, through which also go what is scaled and what is added: trips of every kind, and no report."""
+    from tesela.simulator.launcher import settings
+
+    with settings(races=True):
+        for k in (0, 64, 200, 328):
+            a, b, c = random(130, k, T=bf16), random(136, k, T=bf16, seed=1), random(136, k, T=bf16, seed=2)
+            if kernel == "dual_gemm":
+                found = fused.dual_gemm(a, b, c, BN=64, device="sim", target="sm_90a")
+                close(found, ACTIVATIONS["silu"](exact(a) @ exact(b).T) * (exact(a) @ exact(c).T), bf16, 8)
+            elif kernel == "scaled_gemm":
+                factors = random(130, seed=3)
+                found = fused.scaled_gemm(a, b, factors, BN=128, device="sim", target="sm_90a")
+                scaled = (exact(a) * exact(factors)[:, None]).astype(np.float32).astype(a.dtype)
+                close(found, exact(scaled) @ exact(b).T, bf16, 8)
+            else:
+                q, keys, values = random(2, 70, 64, T=bf16), random(2, k, 64, T=bf16, seed=1), random(2, k, 64, T=bf16, seed=2)
+                bias = random(2, 70, k, T=bf16, seed=3)
+                found = fused.biased_attention(q, keys, values, bias, scale=0.2, HEAD=64, BN=64, device="sim", target="sm_90a")
+                close(found, bias_by_numpy(q, keys, values, 0.2, bias), bf16, 8)
+
+
+def test_what_stands_beside_a_dot_is_loaded_ahead():
+    """By the producer, like operands: no load but of the factors is left to the threads that compute."""
+    for kernel, loads in ((fused.scaled_gemm, 1), (fused.biased_attention, 0)):
+        text = kernel.compile("sm_90a", T=bf16).ir("schedule")
+        assert text.count("tile.load") == loads and text.count("async.read") > 0
+
+
 # --- Compiled, on a device ---
 
 
@@ -307,6 +343,14 @@ def compiled_cases():
     gelu = lambda d: matrices.linear(a, w, c, ACTIVATION=elementwise.gelu, device=d)  # noqa: E731
     yield "linear_gelu", gelu, ACTIVATIONS["gelu"](product), bf16, 4
     yield "batched_gemm", lambda d: matrices.batched_gemm(p, q, device=d), exact(p) @ exact(q), f32, 200
+    gates = ACTIVATIONS["silu"](exact(a) @ exact(w).T) * (exact(a) @ exact(w).T)
+    yield "dual_gemm", lambda d: fused.dual_gemm(a, w, w, device=d), gates, bf16, 8
+    factors = random(130, seed=3)
+    scaled = (exact(a) * exact(factors)[:, None]).astype(np.float32).astype(a.dtype)
+    yield "scaled_gemm", lambda d: fused.scaled_gemm(a, w, factors, device=d), exact(scaled) @ exact(w).T, bf16, 4
+    bias = random(2, 80, 80, T=f16, seed=4)
+    biased = lambda d: fused.biased_attention(queries, keys, values, bias, scale=0.1, HEAD=64, device=d)  # noqa: E731
+    yield "biased_attention", biased, bias_by_numpy(queries, keys, values, 0.1, bias), f16, 4
     for causal in (False, True):
         attend = lambda d, causal=causal: attention.attention(queries, keys, values, scale=0.1, HEAD=64, CAUSAL=causal, device=d)  # noqa: E731
         yield f"attention{'_causal' * causal}", attend, attention_by_numpy(queries, keys, values, 0.1, causal), f16, 4

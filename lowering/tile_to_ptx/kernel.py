@@ -158,6 +158,8 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
             requirements[Requirement("align", name, align.value.data)] = None
         if noalias:
             requirements[Requirement("noalias", name, 1)] = None
+    if not (ctx.messages or ctx.workspace_bytes or set(accesses.values()) & {"w", "rw"}):
+        ctx.note(f"kernel '{kernel.sym_name.data}' stores nothing: no call of it has any effect")
     for symbol in kernel.divisors.data if kernel.divisors is not None else ():
         requirements[Requirement("divisible", symbol, kernel.divisor(symbol))] = None
     return LaunchPlan(

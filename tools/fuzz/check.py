@@ -16,6 +16,8 @@ Only the first three are no failures, and `refused` is counted by its message.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import traceback
 from collections.abc import Callable, Mapping
@@ -184,7 +186,12 @@ def check(program: Program, subject: Subject | None, target: str = "sm_90a") -> 
 def check_module(
     text: str, arrays: Mapping[str, np.ndarray], subject: Subject | None, target: str = "sm_90a"
 ) -> Outcome:
-    """The same for a module's text with one kernel, and its arrays."""
+    """The same for a module's text with one kernel, and its arrays. What it prints is not shown: blocks print in any order."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return _check_module(text, arrays, subject, target)
+
+
+def _check_module(text: str, arrays: Mapping[str, np.ndarray], subject: Subject | None, target: str) -> Outcome:
     coverage = Coverage()
 
     def outcome(kind: str, stage: str, message: str = "") -> Outcome:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 
 from . import program as p
 from .program import Array, Body, Node, Program, Type
@@ -60,6 +60,8 @@ class _Generator:
         if self.random.random() < 0.4:
             self.pipeline(self.body, scope)
             self.fill(self.body, scope, self.random.randint(0, 3))
+        if len(grid) == 2 and grid[1] > 1 and self.random.random() < 0.6:
+            self.meet(self.body, scope)
         self.keep(self.body, scope)
         warps = self.random.choice((None, None, None, 1, 2, 4, 8))
         return Program(self.seed, grid, self.trips, self.arrays, self.body, warps, self.random.random() < 0.3)
@@ -222,7 +224,7 @@ class _Generator:
         choices: dict[Callable[[Body, Scope], None], int] = {
             self.binary: 7, self.unary: 4, self.cast: 3, self.choose: 2, self.more: 3, self.reduce: 2, self.scan: 1, self.spread: 2,
             self.move: 1, self.reshape: 1, self.dot: 1, self.fma: 1, self.save: 1, self.divide: 1, self.compare: 1,
-            self.pair: 1, self.count: 1, self.gather: 1, self.update: 1, self.inline: 1, self.know: 1,
+            self.pair: 1, self.count: 1, self.gather: 2, self.scatter: 1, self.atomic: 1, self.inline: 1, self.say: 1, self.promise: 1,
         }  # fmt: skip
         if scope.depth < 2:
             choices |= {self.loop: 2, self.repeat: 1, self.branch: 1}
@@ -310,36 +312,10 @@ class _Generator:
                 how = ("merge", len(a[1].shape) - 1)
                 self.add(body, scope, Type(wide.element, (*wide.shape[:-2], 2 * wide.shape[-2])), "tile.reshape", [value], how=how)
 
-    def update(self, body: Body, scope: Scope) -> None:
-        """An atomic update of an array that all blocks share, or a scatter."""
-        kind = self.random.choice(list(p.ATOMIC))
-        if (a := self.pick(scope, lambda t: t.element in p.ATOMIC[kind])) and self.random.random() < 0.6:
-            body.nodes.append(Node("tile.store", [a[0]], [], {"style": "atomic", "kind": kind}))
-        elif a := self.pick(scope, lambda t: bool(t.shape)):
-            body.nodes.append(Node("tile.store", [a[0]], [], {"style": "scatter"}))
-
-    def inline(self, body: Body, scope: Scope) -> None:
-        if a := self.pick(scope, lambda t: t.element in p.INLINE):
-            self.add(body, scope, a[1], "tile.inline_ptx", [a[0]])
-
-    def know(self, body: Body, scope: Scope) -> None:
-        if scope.indices:
-            result = self.value()
-            body.nodes.append(Node("tile.assume", [self.random.choice(scope.indices)], [result]))
-            scope.indices.append(result)
-
     def count(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: bool(t.shape) and t.element == "i32"):
             bins = self.random.choice(self.extents)
             self.add(body, scope, Type("i32", (bins,)), "tile.histogram", [a[0]], bins=bins)
-
-    def gather(self, body: Body, scope: Scope) -> None:
-        arrays = [array for array in self.arrays if len(array.shape) == 2 and not array.own]
-        shape = self.shape(2)
-        if arrays:
-            array = self.random.choice(arrays)
-            column, factor, first = self.random.choice((0, 0, 0, 8, 1, -3)), self.random.choice((1, 1, 2, 7, -1)), self.random.choice((0, 1, 5, -2))
-            self.add(body, scope, Type(array.element, shape), "gather", [], array=array.name, shape=shape, column=column, factor=factor, first=first)
 
     def spread(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: 1 <= len(t.shape) <= 2):
@@ -388,6 +364,92 @@ class _Generator:
             b = self.of_type(body, scope, Type(element, (*batch, k, n)))
         kind = Type(p.DOTS[element], (*batch, m, n))
         self.add(body, scope, kind, "tile.dot", [a, b, self.of_type(body, scope, kind)])
+
+    def places(self, body: Body, scope: Scope, shape: tuple[int, ...], rank: int) -> tuple[list[int], dict[str, object], list[int]]:
+        """Tiles of indices for an access of a tile to an array of `rank`, what `_Renderer.place` takes besides, and the tile's dimension along each of the
+        array's that it slices (-1 for others)."""
+        computed = set(self.random.sample(range(rank), self.random.randint(1, rank)))
+        dims, along = [-1] * len(shape), [-1] * rank
+        for dim in [dim for dim in range(rank) if dim not in computed]:
+            free = [position for position, of in enumerate(dims) if of < 0]
+            if free and self.random.random() < 0.8:
+                along[dim] = self.random.choice(free)
+                dims[along[dim]] = dim
+        tiles, places = [], []
+        for dim in range(rank):
+            if dim in computed:
+                extents = tuple(extent if of < 0 or self.random.random() < 0.5 else 1 for extent, of in zip(shape, dims))
+                tiles.append(self.of_type(body, scope, Type(self.random.choice(("i32", "i32", "i32", "i64")), extents)))
+                places.append(None)
+            else:
+                places.append(self.random.choice((0, 0, 0, 1, -1, 3)))
+        return tiles, {"places": places, "dims": dims, "wrap": self.random.random() < 0.7}, along
+
+    def gather(self, body: Body, scope: Scope) -> None:
+        shape, rank = self.shape(), self.random.choice((1, 1, 2, 3))
+        old = [array for array in self.arrays if len(array.shape) == rank]
+        tiles, attrs, along = self.places(body, scope, shape, rank)
+        if old and self.random.random() < 0.5:
+            array = self.random.choice(old)
+        else:
+            extents = tuple(shape[t] + self.random.choice((0, 0, -1, 5)) if t >= 0 else self.random.choice((1, 4, 17, 64)) for t in along)
+            data = self.random.choices(list(DATA), list(DATA.values()))[0]
+            view = self.random.choice(("dense", "dense", "dense", "sliced", *(["transposed"] if rank > 1 else [])))
+            array = Array(f"in{len(self.arrays)}", self.element(), tuple(max(1, extent) for extent in extents), view, data)
+            self.arrays.append(array)
+        kind = Type(array.element, shape)
+        fill = [self.constant(body, scope, kind.element)] if self.random.random() < 0.2 else []
+        self.add(body, scope, kind, "tile.load_indexed", [*fill, *tiles], array=array.name, shape=shape, fill=bool(fill), **attrs)
+
+    def scatter(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: bool(t.shape)):
+            axis = self.random.randrange(len(a[1].shape))
+            extent = a[1].shape[axis]
+            modulus = extent + self.random.choice((0, 0, 1, 3))
+            factor = self.random.choice([f for f in (1, 3, 5, 7, 11, modulus - 1) if gcd(f, modulus) == 1])
+            room = max(1, modulus + self.random.choice((0, 0, 0, -1, 2)))
+            attrs = {"axis": axis, "factor": factor, "start": self.random.choice((0, 1, 5)), "modulus": modulus, "room": room}
+            body.nodes.append(Node("tile.store_indexed", [a[0]], [], attrs))
+
+    def atomic(self, body: Body, scope: Scope) -> None:
+        """Rarely with its result, which may be anything; so may what `exchange` and `cas` leave."""
+        kind = self.random.choice(("add", "add", *p.ATOMICS))
+        if a := self.pick(scope, lambda t: t.element in p.ATOMICS[kind] and bool(t.shape)):
+            rank = self.random.choice((1, 1, 2))
+            tiles, attrs, along = self.places(body, scope, a[1].shape, rank)
+            extents = tuple(max(1, a[1].shape[t] + self.random.choice((0, -1, 3))) if t >= 0 else self.random.choice((1, 2, 9, 40)) for t in along)
+            expected = [self.of_type(body, scope, a[1])] if kind == "cas" else []
+            results = [self.value()] if self.random.random() < 0.15 else []
+            body.nodes.append(Node("tile.atomic", [a[0], *expected, *tiles], results, {"kind": kind, "extents": extents, **attrs}))
+            scope.values += [(result, a[1]) for result in results]
+
+    def inline(self, body: Body, scope: Scope) -> None:
+        which = self.random.randrange(len(p.INLINE))
+        _, made, taken = p.INLINE[which]
+        if a := self.pick(scope, lambda t: t.element == taken[0]):
+            operands = [a[0], *(self.of_type(body, scope, Type(element, a[1].shape)) for element in taken[1:])]
+            results = [self.value() for _ in made]
+            body.nodes.append(Node("tile.inline_ptx", operands, results, {"which": which}))
+            scope.values += [(result, Type(element, a[1].shape)) for result, element in zip(results, made)]
+
+    def say(self, body: Body, scope: Scope) -> None:
+        """A line printed, or an assertion that holds."""
+        if scope.indices and self.random.random() < 0.5:
+            body.nodes.append(Node("tile.assert", [self.random.choice(scope.indices)], []))
+            return
+        shown = [a[0] for _ in range(2) if (a := self.pick(scope, lambda t: prod(t.shape) <= p.MOST_PRINTED))]
+        body.nodes.append(Node("tile.print", shown, []))
+
+    def promise(self, body: Body, scope: Scope) -> None:
+        """A multiple of a coordinate or counter, said to be one, for what is accessed from here on."""
+        if scope.indices:
+            result = self.value()
+            body.nodes.append(Node("tile.assume", [self.random.choice(scope.indices)], [result], {"factor": self.random.choice((1, 2, 8, 16))}))
+            scope.indices.append(result)
+
+    def meet(self, body: Body, scope: Scope) -> None:
+        if a := self.pick(scope, lambda t: bool(t.shape) and t.element in ("i32", "f32")):
+            body.nodes.append(Node("tile.sum_parts", [a[0]], []))
 
     # --- Control ---
 

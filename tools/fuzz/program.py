@@ -13,6 +13,10 @@ there either
 - a *tile* of the array's first dimensions at block · extent + shift, which may stick out on both sides; later trips
   overwrite earlier ones.
 
+So do scatters, to slots: places along one dimension are a permutation, so no two elements meet. Atomic updates take an array of their own
+that all blocks share, and what they find there depends on who comes first, so that it may be anything. Blocks with the same first coordinate
+may meet once, at the end (`tile.sum_parts`), where the last one stores for all.
+
 An *own* array has a part for each block, which the block reads and writes as it likes: what is loaded must be what was
 stored last.
 """
@@ -21,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 FLOATS = ("f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2")
@@ -51,6 +55,28 @@ INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
 DOTS = {"f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", "i8": "i32", "f8E4M3FN": "f32", "f8E5M2": "f32"}
 """Operand type of a dot -> accumulator type."""
+EFFECTS = ("tile.store", "tile.store_indexed", "tile.atomic", "tile.print", "tile.assert", "tile.sum_parts")
+"""Operations that do something although nobody uses a result."""
+ATOMICS: dict[str, tuple[str, ...]] = {
+    "add": ("i32", "i64", "f32", "f64"), **dict.fromkeys(("max", "min", "exchange", "cas"), ("i32", "i64", "f32")),
+    **dict.fromkeys(("and", "or", "xor"), ("i32", "i64")),
+}  # fmt: skip
+"""Atomic updates -> the element types that every target has them for (f16 and f64 beyond those: tile_indexed.py)."""
+INLINE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("add.s32 $0, $1, $2;", ("i32",), ("i32", "i32")),
+    ("sub.s32 $0, $2, $3; xor.b32 $1, $0, $2;", ("i32", "i32"), ("i32", "i32")),
+    ("setp.lt.s32 %p, $1, $2; selp.b32 $0, $1, 7, %p;", ("i32",), ("i32", "i32")),
+    ("setp.lt.s32 $0, $1, 3;", ("i1",), ("i32",)),
+    ("not.pred $0, $1;", ("i1",), ("i1",)),
+    ("and.b64 $0, $1, $2;", ("i64",), ("i64", "i64")),
+    ("xor.b16 $0, $1, $2;", ("i16",), ("i16", "i16")),
+    ("xor.b32 %t, $1, 0x80000000; max.f32 $0, %t, $2;", ("f32",), ("f32", "f32")),
+    ("xor.b16 $0, $1, 0x8000;", ("f16",), ("f16",)),
+    ("xor.b16 $0, $1, 0x8000;", ("bf16",), ("bf16",)),
+)
+"""Inline PTX: (text, element types of the results, of the operands)."""
+MOST_PRINTED = 16
+"""Elements of a tile that is printed."""
 MAX_ELEMENTS = 8192
 MAX_WHILE_TRIPS = 3
 
@@ -58,11 +84,6 @@ MAX_WHILE_TRIPS = 3
 class IllTyped(Exception):
     """The program is no program; a change made it so."""
 
-
-ATOMIC = {"add": ("i32", "i64", "f32", "f16"), "max": ("i32", "i64", "f32"), "min": ("i32", "i64", "f32"), "xor": ("i32", "i64")}
-"""Atomic updates whose outcome does not depend on their order, or within bounds, and their element types on every target."""
-INLINE = {"f32": "neg.f32 $0, $1;", "i32": "clz.b32 $0, $1;", "i64": "not.b64 $0, $1;", "i16": "add.s16 $0, $1, 1;", "i1": "not.pred $0, $1;"}
-"""An instruction for elements of a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,16 +416,6 @@ class _Renderer:
         exclusive = " exclusive" if node.attrs["exclusive"] else ""
         self.define(node, kind, f"tile.scan {what} {self.name(node.args[0])} axis {axis}{exclusive} : {kind} -> {kind}")
 
-    def op_assume(self, node: Node) -> None:
-        """That an index is not negative, which all are."""
-        require(self.typed(node.args[0]) == INDEX)
-        self.define(node, INDEX, f"tile.assume {self.name(node.args[0])} at_least 0 : index")
-
-    def op_inline_ptx(self, node: Node) -> None:
-        kind = self.typed(node.args[0])
-        require(kind.element in INLINE)
-        self.define(node, kind, f'tile.inline_ptx "{INLINE[kind.element]}" ({self.name(node.args[0])}) : ({kind}) -> ({kind})')
-
     def op_join(self, node: Node) -> None:
         a, b = (self.typed(arg) for arg in node.args)
         require(a == b and 1 <= len(a.shape) < 4)
@@ -429,23 +440,6 @@ class _Renderer:
         require(kind.element == "i32" and kind.shape)
         result = Type("i32", (node.attrs["bins"],))
         self.define(node, result, f"tile.histogram {self.name(node.args[0])} : {kind} -> {result}")
-
-    def op_gather(self, node: Node) -> None:
-        """`array` (an input of two dimensions), `shape`, `column`: where the tile starts along the second; row r of the tile is row (`factor`·r + `first`) mod
-        (the extent + 2) of the array, or outside of it."""
-        array, attrs = self.use(node.attrs["array"]), node.attrs
-        require(not array.own and len(array.shape) == 2 and len(attrs["shape"]) == 2)
-        kind, rows = Type(array.element, attrs["shape"]), Type("i32", (attrs["shape"][0], 1))
-
-        def number(value: int) -> str:
-            return self.splat(rows, str(value))
-
-        index = self.temporary(f"tile.iota axis 0 : {rows}")
-        for op, value in (("muli", attrs["factor"]), ("addi", attrs["first"]), ("remsi", array.shape[0] + 2)):
-            index = self.temporary(f"arith.{op} {index}, {number(value)} : {rows}")
-        column = self.temporary(f"arith.constant {attrs['column']} : index")
-        source = memref(array.element, 2, array.view in ("dense", "repeated"))
-        self.define(node, kind, f"tile.load_indexed %{array.name}[{index}, {column}] dims [-1, 1] : {source}[{rows}, index] -> {kind}")
 
     def op_dot(self, node: Node) -> None:
         a, b, c = (self.typed(arg) for arg in node.args)
@@ -500,8 +494,7 @@ class _Renderer:
 
     def op_store(self, node: Node) -> None:
         """`style` ('slot' or 'tile'), `shift` and `excess` (for each dimension of a tile). Or `style` 'own', with
-        `array`, `dims`, `base` and `coefficients` (for each index operand, after the value). Or 'atomic', with `kind`: an update of an array that all
-        blocks share. Or 'scatter': a slot, the rows of the tile in reverse order by a tile of indices."""
+        `array`, `dims`, `base` and `coefficients` (for each index operand, after the value)."""
         kind = self.typed(node.args[0])
         require(kind != INDEX)
         if node.attrs["style"] == "own":
@@ -512,16 +505,6 @@ class _Renderer:
             return
         rank, grid = len(kind.shape), self.program.grid
         name = f"out{sum(not output.name.startswith('own') for output in self.outputs)}"
-        if node.attrs["style"] == "atomic":
-            require(kind.element in ATOMIC[node.attrs["kind"]])
-            shape = kind.shape or (1,)
-            self.outputs.append(Output(name, kind.element, shape))
-            at, target = self.starts([0] * len(shape), []), memref(kind.element, len(shape), True)
-            places = ", ".join(["index"] * len(shape))
-            self.temporary(
-                f"tile.atomic {node.attrs['kind']} {self.name(node.args[0])}, %{name}[{at}] dims {list(range(rank))} : {kind}, {target}[{places}] -> {kind}"
-            )
-            return
         if node.attrs["style"] == "tile":
             require(rank >= len(grid))
             shift, excess = node.attrs["shift"][:rank], node.attrs["excess"][:rank]
@@ -538,25 +521,155 @@ class _Renderer:
             zeros = self.starts([0] * rank, [])
             at = ", ".join([*map(self.name, leading), *([zeros] if rank else [])])
             dims = list(range(len(leading), len(shape)))
-        output = Output(name, kind.element, shape)
-        self.outputs.append(output)
-        target = memref(kind.element, len(shape), True)
-        if node.attrs["style"] == "scatter":
-            require(rank)
-            rows = Type("i32", (kind.shape[0], *[1] * (rank - 1)))
-            index = self.temporary(f"tile.iota axis 0 : {rows}")
-            index = self.temporary(f"arith.subi {self.splat(rows, str(kind.shape[0] - 1))}, {index} : {rows}")
-            places = at.split(", ")
-            places[dims[0]] = index
-            types = ["index"] * len(places)
-            types[dims[0]] = str(rows)
-            covered = [-1, *dims[1:]]
-            self.line(f"tile.store_indexed {self.name(node.args[0])}, %{name}[{', '.join(places)}] dims {covered} : {kind}, {target}[{', '.join(types)}]")
-            return
+        name, target = self.output(kind.element, shape).name, memref(kind.element, len(shape), True)
         self.line(f"tile.store {self.name(node.args[0])}, %{name}[{at}] dims {dims} : {kind}, {target}")
         if node.results:
             # A block reads its own stores back.
             self.define(node, kind, f"tile.load %{name}[{at}] dims {dims} : {target} -> {kind}")
+
+    # --- Computed places ---
+
+    def place(self, array: Array | Output, attrs: dict[str, Any], tiles: Sequence[int], shape: tuple[int, ...]) -> tuple[str, str, list[int]]:
+        """(indices, types of the array and of its indices, dims) of an access that `attrs` describe: `places`, for each dimension of the array a
+        constant or None for the next of `tiles`, `dims`, and `wrap`: whether tiles of indices are taken modulo the array's extents."""
+        leading = [-1 - axis for axis in range(len(self.program.grid))] if isinstance(array, Array) and array.own else []
+        names, kinds = [self.name(value) for value in leading], ["index"] * len(leading)
+        rest = list(tiles)
+        require(len(attrs["places"]) == len(array.shape))
+        for extent, start in zip(array.shape, attrs["places"]):
+            if start is not None:
+                names.append(self.temporary(f"arith.constant {start} : index"))
+                kinds.append("index")
+                continue
+            require(rest)
+            value = rest.pop(0)
+            kind, name = self.typed(value), self.name(value)
+            require(kind.element in ("i32", "i64") and len(kind.shape) == len(shape) > 0)
+            require(all(have in (1, want) for have, want in zip(kind.shape, shape)))
+            if attrs["wrap"]:
+                name = self.temporary(f"arith.remui {name}, {self.splat(kind, str(extent))} : {kind}")
+            names.append(name)
+            kinds.append(str(kind))
+        require(not rest)
+        rank, dims = len(array.shape), attrs["dims"]
+        sliced = [dim for dim in dims if dim >= 0]
+        require(len(dims) == len(shape) and len(set(sliced)) == len(sliced))
+        require(all(dim < rank and attrs["places"][dim] is not None for dim in sliced))
+        dense = not isinstance(array, Array) or array.own or array.view in ("dense", "repeated")
+        types = f"{memref(array.element, len(leading) + rank, dense)}[{', '.join(kinds)}]"
+        return ", ".join(names), types, [dim + len(leading) if dim >= 0 else dim for dim in dims]
+
+    def op_load_indexed(self, node: Node) -> None:
+        """`array`, `shape`, `fill` as of a load, and what `place` takes; operands are the tiles of indices."""
+        array, operands = self.use(node.attrs["array"]), list(node.args)
+        fill = operands.pop(0) if node.attrs["fill"] else None
+        kind = Type(array.element, node.attrs["shape"])
+        require(fill is None or self.typed(fill) == Type(array.element))
+        at, types, dims = self.place(array, node.attrs, operands, kind.shape)
+        word = "" if fill is None else f" else {self.name(fill)}"
+        self.define(node, kind, f"tile.load_indexed %{array.name}[{at}]{word} dims {dims} : {types} -> {kind}")
+
+    def output(self, element: str, shape: tuple[int, ...]) -> Output:
+        """A new output array."""
+        name = f"out{sum(not output.name.startswith('own') for output in self.outputs)}"
+        self.outputs.append(Output(name, element, shape))
+        return self.outputs[-1]
+
+    def op_store_indexed(self, node: Node) -> None:
+        """To a slot: element i along `axis` goes to place (i·`factor` + `start`) mod `modulus` of `room`; where factor and modulus have no common
+        divisor, and the modulus is no less than the extent, no two go to one."""
+        kind, axis, attrs = self.typed(node.args[0]), node.attrs["axis"], node.attrs
+        require(kind != INDEX and axis < len(kind.shape))
+        extent, rank = kind.shape[axis], len(kind.shape)
+        require(attrs["modulus"] >= extent and gcd(attrs["factor"], attrs["modulus"]) == 1 and attrs["room"] >= 1)
+        leading = [*(-1 - a for a in range(len(self.program.grid))), *(counter for counter, _ in self.loops)]
+        counts = (*self.program.grid, *(max(1, upper) for _, upper in self.loops))
+        output = self.output(kind.element, (*counts, *kind.shape[:axis], attrs["room"], *kind.shape[axis + 1 :]))
+        places = Type("i32", (extent,))
+        name = self.temporary(f"tile.iota axis 0 : {places}")
+        for op, number in (("muli", "factor"), ("addi", "start"), ("remui", "modulus")):
+            name = self.temporary(f"arith.{op} {name}, {self.splat(places, str(attrs[number]))} : {places}")
+        for dim in range(rank):
+            if dim != axis:
+                wide = Type("i32", (*places.shape[:dim], 1, *places.shape[dim:]))
+                name, places = self.temporary(f"tile.expand {name} axis {dim} : {places} -> {wide}"), wide
+        zero = self.temporary("arith.constant 0 : index")
+        at = [*map(self.name, leading), *(name if dim == axis else zero for dim in range(rank))]
+        kinds = [*["index"] * len(leading), *(str(places) if dim == axis else "index" for dim in range(rank))]
+        dims = [-1 if dim == axis else len(leading) + dim for dim in range(rank)]
+        self.line(
+            f"tile.store_indexed {self.name(node.args[0])}, %{output.name}[{', '.join(at)}] dims {dims} : {kind}, "
+            f"{memref(kind.element, len(output.shape), True)}[{', '.join(kinds)}]"
+        )
+
+    def op_atomic(self, node: Node) -> None:
+        """`kind`, `extents` of the array, and what `place` takes. Operands: the value, what `cas` expects, the tiles of indices. The result, if it has
+        one, is what was found."""
+        value, *operands = node.args
+        kind, what = self.typed(value), node.attrs["kind"]
+        require(kind.element in ATOMICS[what] and all(extent >= 1 for extent in node.attrs["extents"]))
+        word = ""
+        if what == "cas":
+            expected = operands.pop(0)
+            require(self.typed(expected) == kind)
+            word = f" expecting {self.name(expected)}"
+        output = self.output(kind.element, node.attrs["extents"])
+        at, types, dims = self.place(output, node.attrs, operands, kind.shape)
+        text = f"tile.atomic {what} {self.name(value)}{word}, %{output.name}[{at}] dims {dims} : {kind}, {types} -> {kind}"
+        if node.results:
+            self.define(node, kind, text)
+        else:
+            self.temporary(text)
+
+    # --- Messages, promises, instructions ---
+
+    def op_print(self, node: Node) -> None:
+        kinds = [self.typed(arg) for arg in node.args]
+        require(all(prod(kind.shape) <= MOST_PRINTED for kind in kinds))
+        at = self.names([-1 - axis for axis in range(len(self.program.grid))])
+        holes = ", ".join("{}" for _ in kinds)
+        types = f" : {', '.join(map(str, kinds))}" if kinds else ""
+        self.line(f'tile.print "here: {holes}" ({self.names(node.args)}) at [{at}]{types}')
+
+    def op_assert(self, node: Node) -> None:
+        """That a grid coordinate or a loop's counter is not negative."""
+        require(self.typed(node.args[0]) == INDEX)
+        zero = self.temporary("arith.constant 0 : index")
+        holds = self.temporary(f"tile.cmp sge {self.name(node.args[0])}, {zero} : index -> i1")
+        self.line(f'tile.assert {holds}, "counters are not negative" at [{self.names([-1 - axis for axis in range(len(self.program.grid))])}]')
+
+    def op_assume(self, node: Node) -> None:
+        """A grid coordinate or a loop's counter times `factor`, known to be a multiple."""
+        require(self.typed(node.args[0]) == INDEX)
+        factor = node.attrs["factor"]
+        number = self.temporary(f"arith.constant {factor} : index")
+        product = self.temporary(f"arith.muli {self.name(node.args[0])}, {number} : index")
+        self.define(node, INDEX, f"tile.assume {product} divisible {factor} at_least 0 : index")
+
+    def op_inline_ptx(self, node: Node) -> None:
+        """`which` of INLINE."""
+        text, results, operands = INLINE[node.attrs["which"]]
+        kinds = [self.typed(arg) for arg in node.args]
+        require(kinds and [kind.element for kind in kinds] == list(operands) and len({kind.shape for kind in kinds}) == 1)
+        made = [Type(element, kinds[0].shape) for element in results]
+        require(len(made) == len(node.results))
+        self.types.update(zip(node.results, made))
+        types = ", ".join(map(str, made))
+        self.line(f'{self.names(node.results)} = tile.inline_ptx "{text}" ({self.names(node.args)}) : ({self.kinds(node.args)}) -> ({types})')
+
+    def op_sum_parts(self, node: Node) -> None:
+        """The blocks with one first coordinate add up a tile of 32-bit elements, in the order of their second; the last stores it. Once, outside of loops."""
+        kind, grid = self.typed(node.args[0]), self.program.grid
+        require(kind.shape and kind.element in ("i32", "f32") and len(grid) == 2 and grid[1] >= 2 and self.depth == 1)
+        self.fresh += 1
+        total, last = f"%x{self.fresh}", f"%last{self.fresh}"
+        self.line(f"{total}, {last} = tile.sum_parts {self.name(node.args[0])} at %g0 part %g1 of {grid[1]} : {kind}")
+        output = self.output(kind.element, (grid[0], *kind.shape))
+        zeros = self.starts([0] * len(kind.shape), [])
+        self.line(f"scf.if {last} {{")
+        dims, target = list(range(1, 1 + len(kind.shape))), memref(kind.element, 1 + len(kind.shape), True)
+        self.line(f"  tile.store {total}, %{output.name}[%g0, {zeros}] dims {dims} : {kind}, {target}")
+        self.line("}")
 
     # --- Control ---
 

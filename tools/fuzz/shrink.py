@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from .program import Array, Body, IllTyped, Node, Program, Type, render
+from .program import EFFECTS, Array, Body, IllTyped, Node, Program, Type, render
 
 Change = Callable[[Program], None]
 """Changes a copy of the program in place. Raises IllTyped where it does not apply."""
@@ -163,9 +163,9 @@ def _drop_dead(program: Program) -> None:
         used |= {value for _, _, node in program.nodes() for value in node.args}
         for body, position, node in program.nodes():
             effects = any(
-                inner.op == "tile.store" for nested in node.bodies for b in _bodies(nested) for inner in b.nodes
+                inner.op in EFFECTS for nested in node.bodies for b in _bodies(nested) for inner in b.nodes
             )
-            if node.op != "tile.store" and not effects and not used & set(node.results):
+            if node.op not in EFFECTS and not effects and not used & set(node.results):
                 del body.nodes[position]
                 break
         else:

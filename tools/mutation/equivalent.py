@@ -7,6 +7,8 @@ that is right, on the arguments of the launch:
   barrier), and every thread issues, commits, waits and fences
   the same, in the same order, and arrives the same in all phases of mbarriers that somebody waits for. So memory holds the same whatever the schedule; what differs is dead, masked, the same value under another
   name, or which of several threads with the same value writes it.
+* **copies that change nothing** (faults of data): all that differs are cp.async besides, ordered with everything else that touches their bytes
+  (`added_copies.py`).
 * **still waited for** (waits, commits, neighbours): between the issue of each asynchronous operation and the wait of each of its owners that covers it
   in the mutant, nobody touches the bytes (or registers) that it writes, nor writes what it reads. Another wait covers it in time.
 * **still fenced** (fences, neighbours): between each generic write and each later access of the async proxy to its bytes there is another proxy fence
@@ -37,6 +39,7 @@ from numpy.typing import NDArray
 from ...dialects.ptx_program import Instr
 from ...simulator.machine import Machine
 from ...simulator.selection import WARP
+from .added_copies import does_the_same, only_ordered_copies
 from .faults import KINDS, Change, Mutant, instr_at, is_try_wait, role
 from .separates import separates
 from .trace import GENERIC, NEVER, REGISTERS, SHARED, SPACE_BITS, WRITES, Event, Flight, Trace, places
@@ -121,6 +124,17 @@ def _arrive_alike(right: list[Event], wrong: list[Event]) -> bool:
         sorted(arrivals[0].get(key, ())) == sorted(arrivals[1].get(key, ()))
         for key in arrivals[0].keys() | arrivals[1].keys()
         if key[1] <= last.get(key[0], -1)
+    )
+
+
+def copies_change_nothing(case: Case) -> bool:
+    usual = SCHEDULES[0]
+    right, wrong = case.trial.trace(None, usual), case.trial.trace(case.mutant, usual)
+    return (
+        all(_arrive_alike(a, b) for a, b in zip(right.logs, wrong.logs))
+        and does_the_same(right, wrong)
+        and len(case.right) == len(case.faulty)
+        and all(only_ordered_copies(a, b) for a, b in zip(case.right, case.faulty))
     )
 
 
@@ -375,6 +389,7 @@ _DATA = tuple(name for name, kind in KINDS.items() if not kind.order)
 
 REASONS = (
     Reason("same effects", same_effects, _DATA),
+    Reason("copies that change nothing", copies_change_nothing, _DATA),
     Reason("still waited for", still_waited_for, ("drop-wait", "weaken-wait", "drop-commit")),
     Reason("still waited for", swap_keeps_groups, ("swap-order",)),
     Reason("still fenced", still_fenced, ("drop-fence",)),

@@ -103,13 +103,15 @@ class Flight:
 
 
 class Trace(Observer):
-    """Keeps the log of each machine of a launch. `fingerprints`: of how each thread synchronised, but for its arrivals at mbarriers, by machine."""
+    """Keeps the log of each machine of a launch. `fingerprints`: of how each thread synchronised, but for its arrivals at mbarriers, by machine;
+    `plain`: the same without the issue of cp.async, whoever waits for them."""
 
     def __init__(self) -> None:
         self.logs: list[list[Event]] = []
         self.flights: list[list[Flight]] = []
         self.machines: list[Machine] = []
         self.fingerprints: list[Array] = []
+        self.plain: list[Array] = []
         self._writes: list[tuple[Array, Array, Array, Array]] = []
         self._op: Operation | None = None
 
@@ -123,6 +125,7 @@ class Trace(Observer):
         self.machines.append(machine)
         self.print = np.zeros(machine.thread_count, np.uint64)
         self.fingerprints.append(self.print)
+        self.plain.append(np.zeros(machine.thread_count, np.uint64))
         self._phases: dict[int, int] = {}
         self._barriers = np.zeros(machine.block_count, np.int64)  # how often each block has met
         names: dict[str, None] = {}
@@ -149,8 +152,9 @@ class Trace(Observer):
         return event
 
     def _stamp(self, threads: Array, *values: Any) -> None:
-        """Mix values, [threads] or one for all, into the threads' fingerprints."""
-        self.print[threads] = mixed(self.print[threads], *values)
+        """Mix values, [threads] or one for all, into both of the threads' fingerprints."""
+        for prints in (self.print, self.plain[-1]):
+            prints[threads] = mixed(prints[threads], *values)
 
     def _wrote(self, machine: Machine, addresses: Array, values: Array, threads: Array) -> None:
         blocks = threads // machine.block_stride
@@ -236,6 +240,8 @@ class Trace(Observer):
                     who.append(np.tile(threads, len(rows)))
                     bytes_.append(places(REGISTERS, np.array(rows)[:, None] * machine.thread_count + threads, 1))
             self._stamp(threads, hash_of("wgmma"))
+        elif operation.kind == "cp.async":
+            self.print[operation.owners] = mixed(self.print[operation.owners], hash_of(operation.kind))
         else:
             self._stamp(operation.owners, hash_of(operation.kind))
         self.flights[-1].append(flight)
@@ -258,9 +264,12 @@ class Trace(Observer):
                 due = (flight.groups != NO_GROUP) & (flight.groups < limit[flight.owners]) & (seen == NEVER)
                 seen[due] = now
                 told.append(flight.owners[due])
-        self._add("wait", self._threads(kind, owners))
+        threads, plain = self._threads(kind, owners), self.plain[-1]
+        self._add("wait", threads)
+        plain[threads] = mixed(plain[threads], hash_of("wait"), newest)
         if told:  # a wait for nothing is nothing
-            self._stamp(self._threads(kind, np.unique(np.concatenate(told))), hash_of("wait"), newest)
+            threads = self._threads(kind, np.unique(np.concatenate(told)))
+            self.print[threads] = mixed(self.print[threads], hash_of("wait"), newest)
 
     @staticmethod
     def _threads(kind: str, owners: Array) -> Array:
