@@ -9,6 +9,9 @@ from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from .layout_attrs import SharedLayoutAttr, shared_layout_fault
 
 
 def _parse_tile(parser: AttrParser) -> TensorType:
@@ -41,6 +44,11 @@ class _TileType(ParametrizedAttribute, TypeAttribute):
 
     def print_parameters(self, printer: Printer) -> None:
         _print_tile(printer, self.tile)
+
+    def verify(self) -> None:
+        """That the layout, if known, gives each element a place of its own."""
+        if isinstance(self.layout, SharedLayoutAttr) and (fault := shared_layout_fault(self.layout.data, self.shape)) is not None:
+            raise VerifyException(f"the layout {self.layout.data} of {self.name}: {fault}")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from math import prod
@@ -75,9 +75,15 @@ MAX_EXTENT = 2**24
 that look at every element would take for ever."""
 
 
-def _check_extent(what: str, extent: int) -> None:
-    if extent > MAX_EXTENT:
-        raise LayoutError(f"the layout is larger than any tile can be: {what} {extent}, at most {MAX_EXTENT} are allowed")
+def check_size(layout: TVLayout | SharedLayout) -> None:
+    """Raises LayoutError for a layout that is larger than any tile can be."""
+    if isinstance(layout, TVLayout):
+        extents = {"its threads are": layout.num_threads, "the values of a thread are": layout.num_values}
+    else:
+        extents = {"the places of its buffer are": layout.size()}
+    for what, extent in {"its elements are": prod(layout.shape()), **extents}.items():
+        if extent > MAX_EXTENT:
+            raise LayoutError(f"the layout is larger than any tile can be: {what} {extent}, at most {MAX_EXTENT} are allowed")
 
 
 @irdl_attr_definition
@@ -101,9 +107,7 @@ class TVLayoutAttr(Data[TVLayout]):
             thread = _parse_modes(parser, "thread")
             parser.parse_punctuation(",")
             layout = TVLayout(thread, _parse_modes(parser, "value"))
-            _check_extent("its elements are", prod(layout.shape()))
-            _check_extent("its threads are", layout.num_threads)
-            _check_extent("the values of a thread are", layout.num_values)
+            check_size(layout)
             return layout
 
     def print_parameter(self, printer: Printer) -> None:
@@ -148,8 +152,7 @@ class SharedLayoutAttr(Data[SharedLayout]):
                     modes.append(tuple(digits))
                     more = parser.parse_optional_punctuation(",") is not None
             layout = SharedLayout(tuple(modes), swizzle)
-            _check_extent("its elements are", prod(layout.shape()))
-            _check_extent("the places of its buffer are", layout.size())
+            check_size(layout)
             return layout
 
     def print_parameter(self, printer: Printer) -> None:
@@ -161,6 +164,18 @@ class SharedLayoutAttr(Data[SharedLayout]):
             raise VerifyException(
                 f"layout {self.data} is not in normal form: build attributes with SharedLayoutAttr(layout)"
             )
+
+
+def shared_layout_fault(layout: SharedLayout, shape: Sequence[int]) -> str | None:
+    """Why a tile of this shape cannot lie like this in shared memory; None if it can: each element needs a place, and one of its own."""
+    if layout.rank != len(shape):
+        return f"it has {layout.rank} dimensions, the tile has {len(shape)}"
+    if not layout.covers(shape):
+        return f"it reaches {'x'.join(map(str, layout.shape()))}, the tile is {'x'.join(map(str, shape))}"
+    if (pair := layout.clash()) is not None:
+        first, second = (f"[{', '.join(map(str, coords))}]" for coords in pair)
+        return f"the elements {first} and {second} share one place, {layout.offset(pair[0])}; each needs its own"
+    return None
 
 
 @lru_cache(maxsize=4096)

@@ -11,12 +11,12 @@ loaded or computed that becomes the operand of a dot: of its way through shared 
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import StringAttr, TensorType
 from xdsl.ir import Operation
 
 from .diagnostics import TeselaError
 from .layout import SharedLayout, TVLayout
-from .layout_attrs import SharedLayoutAttr, TVLayoutAttr
+from .layout_attrs import SharedLayoutAttr, TVLayoutAttr, shared_layout_fault
 
 LAYOUT = "layout"
 """Which thread holds which element of the result, and of all that is tied to it."""
@@ -37,11 +37,16 @@ def layout_of(op: Operation) -> TVLayout | None:
 
 
 def shared_of(op: Operation) -> SharedLayout | None:
-    """The op's `shared`. Raises TeselaError for something else there."""
+    """The op's `shared`. Raises TeselaError for something else there, and where two elements would share a place or one has none."""
     stated = op.attributes.get(SHARED)
     if stated is not None and not isinstance(stated, SharedLayoutAttr):
         raise _wrong(op, SHARED, stated, "the layout of a buffer, as #layout.shared<[…], […]>")
-    return stated.data if stated is not None else None
+    if stated is None:
+        return None
+    kind = op.results[0].type if op.results else None
+    if isinstance(kind, TensorType) and (fault := shared_layout_fault(stated.data, kind.get_shape())) is not None:
+        raise TeselaError.at(op, f"'shared' is pinned to {stated.data}: {fault}")
+    return stated.data
 
 
 def words_of(op: Operation, name: str) -> str | None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import permutations
+from itertools import permutations, product
 from math import gcd, prod
 
 from .tv_layout import LayoutError, Mode, TVLayout, merge_modes
@@ -79,6 +79,30 @@ class TmaForm:
     order: tuple[int, ...]
     box: tuple[int, ...]
     starts: tuple[tuple[int, ...], ...]
+
+
+@lru_cache(maxsize=1024)
+def _clash(modes: tuple[Digits, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """What `SharedLayout.clash` gives."""
+    reach = 0
+    for stride, extent in sorted((stride, extent) for digits in modes for extent, stride in digits if extent > 1):
+        if stride <= reach:
+            break
+        reach += (extent - 1) * stride
+    else:
+        return None  # each digit steps past all that the smaller ones reach
+    ways: list[list[int]] = []
+    for digits in modes:
+        way = [0]
+        for extent, stride in digits:
+            way = [at + digit * stride for digit in range(extent) for at in way]
+        ways.append(way)
+    seen: dict[int, tuple[int, ...]] = {}
+    for coords in product(*map(range, map(len, ways))):
+        offset = sum(way[at] for way, at in zip(ways, coords, strict=True))
+        if (other := seen.setdefault(offset, coords)) is not coords:
+            return other, coords
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +210,14 @@ class SharedLayout:
             for extent, stride in digits:
                 seen = {at + digit * stride for at in seen for digit in range(extent)}
         return len(seen) == prod(box)
+
+    def clash(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Two elements that share an offset, the first such pair in row-major order; None if there are none. (A swizzle only permutes offsets.)
+
+        >>> SharedLayout.parse("[4:2], [4:1]").clash(), SharedLayout.parse("[4:4], [4:1]").clash()
+        (((0, 2), (1, 0)), None)
+        """
+        return _clash(self.modes)
 
     def normalized(self) -> SharedLayout:
         """The shortest writing: neighbouring digits merged where one continues the other, empty swizzles dropped.

@@ -17,7 +17,7 @@ from xdsl.ir import Operation, SSAValue
 
 from ..dialects import pins, tile
 from ..dialects.layout import LayoutError, SharedLayout, TVLayout
-from ..dialects.layout_attrs import SharedLayoutAttr, TVLayoutAttr
+from ..dialects.layout_attrs import SharedLayoutAttr, TVLayoutAttr, check_size, shared_layout_fault
 from ..dialects.tile import ReduceKind
 from ..passes import dot_types
 from . import builder as b
@@ -484,19 +484,32 @@ def pin(t: Tracer, x: Any, layout: Any = None, shared: Any = None, copy: Any = N
     if not isinstance(owner, Operation) or len(owner.results) != 1:
         raise t.error("pin fixes what is computed here, and this value comes from a loop or a conditional", "pin it where it is computed")
     if layout is not None:
-        owner.attributes[pins.LAYOUT] = TVLayoutAttr(_parsed(t, "layout", layout, TVLayout, len(x.shape)))
+        _fix(t, owner, pins.LAYOUT, TVLayoutAttr(_parsed(t, "layout", layout, TVLayout, len(x.shape))))
     if shared is not None:
-        owner.attributes[pins.SHARED] = SharedLayoutAttr(_parsed(t, "shared", shared, SharedLayout, len(x.shape)))
+        found = _parsed(t, "shared", shared, SharedLayout, len(x.shape))
+        if (fault := shared_layout_fault(found, x.shape)) is not None:
+            raise t.error(f"shared, {found}: {fault}", at=t.at("shared"))
+        _fix(t, owner, pins.SHARED, SharedLayoutAttr(found))
     if copy is not None:
         if copy not in COPIES or not isinstance(owner, tile.LoadOp):
             raise t.error(f"copy is one of {', '.join(COPIES)}, of a tile that is loaded, found {describe(copy)}", at=t.at("copy"))
-        owner.attributes[pins.COPY] = StringAttr(copy)
+        _fix(t, owner, pins.COPY, StringAttr(copy))
     if instruction is not None:
-        if not isinstance(instruction, str) or not isinstance(owner, tile.DotOp):
+        if not isinstance(instruction, str) or not instruction.strip() or not isinstance(owner, tile.DotOp):
             hint = 'tesela.pin(acc + a @ b, instruction="m64n128k16")'
             raise t.error(f"instruction is a text, for the result of a dot, found {describe(instruction)}", hint, t.at("instruction"))
-        owner.attributes[pins.INSTRUCTION] = StringAttr(instruction)
+        _fix(t, owner, pins.INSTRUCTION, StringAttr(instruction))
     return x
+
+
+def _fix(t: Tracer, owner: Operation, name: str, choice: StringAttr | TVLayoutAttr | SharedLayoutAttr) -> None:
+    """Fixes one choice of what `owner` computes; TeselaError if it is fixed otherwise."""
+    before = owner.attributes.setdefault(name, choice)
+    if before != choice:
+        assert isinstance(before, StringAttr | TVLayoutAttr | SharedLayoutAttr)
+        raise t.error(
+            f"{name} is pinned twice: as {before.data} and as {choice.data}", "pin it once, with all that it must have", t.at(name)
+        )
 
 
 Layout = TypeVar("Layout", TVLayout, SharedLayout)
@@ -504,14 +517,13 @@ Layout = TypeVar("Layout", TVLayout, SharedLayout)
 
 def _parsed(t: Tracer, name: str, text: Any, kind: type[Layout], rank: int) -> Layout:
     """A layout from its text, or as it is."""
-    found = text
-    if isinstance(text, str):
-        try:
-            found = kind.parse(text)
-        except LayoutError as error:
-            raise t.error(f"{name}: {error}", at=t.at(name)) from None
-    if not isinstance(found, kind):
-        raise t.error(f"{name} is a layout or the text of one, found {describe(text)}", at=t.at(name))
+    try:
+        found = kind.parse(text) if isinstance(text, str) else text
+        if not isinstance(found, kind):
+            raise t.error(f"{name} is a layout or the text of one, found {describe(text)}", at=t.at(name))
+        check_size(found)
+    except LayoutError as error:
+        raise t.error(f"{name}: {error}", at=t.at(name)) from None
     if found.rank != rank:
         raise t.error(f"{name} has {found.rank} dimensions, the tile has {rank}", at=t.at(name))
     return found

@@ -273,6 +273,9 @@ def _check_pin(made: LayoutProblem, pin: Pin) -> None:
             f"{what} is for {pin.layout.num_threads} threads, the block has {threads}",
             "number all threads that hold the tile; threads with copies are a digit of stride 0",
         )
+    used, limit = dot_rules.registers_of(pin.layout, _kind(pin.value).element_type), made.target.max_registers_per_thread
+    if used > limit:
+        raise TeselaError.at(pin.at, f"{what} needs {used} registers of a thread, at most {limit} are there", "let a thread hold fewer values")
     if not pin.layout.covers(shape):
         raise TeselaError.at(pin.at, f"{what} leaves elements of {'x'.join(map(str, shape))} without a holder: it reaches {'x'.join(map(str, pin.layout.shape()))}")
 

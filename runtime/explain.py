@@ -51,7 +51,7 @@ def explain(module: ModuleOp, variant: Variant, planned: ModuleOp) -> str:
 
     plan = variant.plan
     lines = [f"{plan.name} for {plan.target}: {plan.threads // 32} warps, {plan.shared_bytes} bytes of shared memory"]
-    lines += [f"assumes: {variant.facts}", *[f"note: {note}" for note in plan.notes]]
+    lines += [f"assumes: {variant.facts}", *[f"note: {note}" for note in variant.notes]]
     lines += ["", *_choices(planned, plan.target), *_clusters(planned, plan.target), *_shared_memory(module, plan), *_loops(module)]
     code = instructions(variant.program())
     places: dict[Location | None, list[Operation]] = {}

@@ -37,7 +37,7 @@ from . import tile_arithmetic as ta
 from .block_indexed import Place, atomic_at, load_at, store_at
 from .block_ops import MEANINGS, Refused, dot_precision
 from .blocks import Semantics, load_tile, run_kernel, store_tile
-from .bounded_sums import AtomicSums
+from .bounded_sums import AtomicSums, add_integers
 from .tile_arithmetic import F32, F64, Value
 
 Function = Callable[..., Any]
@@ -176,13 +176,31 @@ def monotone(function: Function) -> Function:
 
 
 def exact_or_anything(function: Function) -> Function:
-    """A function of which nothing is known where an operand is uncertain."""
+    """An elementwise function of which nothing is known where an operand is uncertain."""
 
     def applied(*operands: Bounded) -> Bounded:
         if not any(isinstance(x, Interval) for x in operands):
             return function(*operands)
         value = np.asarray(function(*(parts(x)[0] for x in operands)))
         return interval(value, value, value, _uncertain(operands, value.shape))
+
+    return applied
+
+
+def _counts(op: Operation) -> Function:
+    """A histogram: a bin's least count is of the elements that are certainly in it, the greatest of those that may be."""
+    (bins,) = tile.shape_of(op.results[0].type)
+
+    def count(first: Value, last: Value) -> Value:
+        """For each bin, how many of the ranges [first, last] it lies in."""
+        begin, end = np.clip(first, 0, bins), np.clip(last, -1, bins - 1) + 1  # none of these sums can overflow
+        edges = np.bincount(begin, minlength=bins + 1) - np.bincount(np.maximum(begin, end), minlength=bins + 1)
+        return np.cumsum(edges)[:bins].astype(np.int32)
+
+    def applied(x: Bounded) -> Bounded:
+        value, low, high = (part.astype(np.int64).reshape(-1) for part in parts(x))
+        sure = low == high
+        return interval(count(value, value), count(low[sure], high[sure]), count(low, high))
 
     return applied
 
@@ -632,6 +650,7 @@ _OWN: dict[str, Callable[[Operation], Function]] = {
     arith.IndexCastOp.name: _cast,
     tile.ReduceOp.name: _reduce,
     tile.ScanOp.name: _scan,
+    tile.HistogramOp.name: _counts,
 }
 
 
@@ -702,9 +721,13 @@ class BoundedSemantics(Semantics):
             anything = sums.may_be_anything(positions, array.dtype)
             bounds = zip(sums.bounds(positions, array.dtype), _extremes(array.dtype))
             array.low[positions], array.high[positions] = (np.where(anything, extreme, bound) for bound, extreme in bounds)
+        elif kind is AtomicKind.ADD:
+            add_integers(array.low, array.high, positions, value_parts[1][inside], value_parts[2][inside])
         elif kind in (AtomicKind.MAX, AtomicKind.MIN) or (kind not in REPLACING and not isinstance(value, Interval)):
-            for target, part in zip(array.parts[1:], value_parts[1:]):
+            unsure = (array.low[positions] != array.high[positions]) & (kind not in (AtomicKind.MAX, AtomicKind.MIN))
+            for target, part, extreme in zip(array.parts[1:], value_parts[1:], _extremes(array.dtype)):
                 atomic_at(kind, target, place, part)
+                target[positions] = np.where(unsure, extreme, target[positions])  # of bits, bounds say nothing
         else:
             array.low[positions], array.high[positions] = _extremes(array.dtype)
         return anything_like(old)

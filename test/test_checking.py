@@ -35,6 +35,17 @@ def test_examples_agree_at_every_level(name: str) -> None:
     assert f"{4 * (len(lowering.PIPELINE) + 1)} runs, all as the tile program allows" in out  # two targets, two variants
 
 
+def test_arrays_of_eight_bits(tmp_path: Path) -> None:
+    path = tmp_path / "eight.py"
+    path.write_text(
+        "import tesela\nfrom tesela import Array, f8E4M3FN, f8E5M2\nM, N = tesela.dims('M N')\n\n@tesela.kernel\n"
+        "def narrow(x: Array[f8E4M3FN, M, N], y: Array[f8E5M2, M, N, tesela.strides(None, 1)]):\n"
+        "    i = tesela.grid(M)\n    y[i, 0:64] = x[i, 0:64].to(tesela.f32).to(f8E5M2)\n"
+    )
+    status, out, err = run(cli.main, "check", str(path), "--seeds", "1", "--target", "sm_80")
+    assert (status, err) == (0, "") and "all as the tile program allows" in out
+
+
 @pytest.mark.parametrize("seeds", ("0", "-1", "few"))
 def test_at_least_one_set_of_arguments(seeds: str) -> None:
     status, out, err = run(cli.main, "check", str(EXAMPLES / "add.mlir"), "--seeds", seeds)

@@ -185,6 +185,7 @@ def test_no_way_has_the_words(words, target, said):
         ("thread [64:(1)], value [4:(64)]", "is for 64 threads, the block has 128"),
         ("thread [128:(1)], value []", "leaves elements of 256 without a holder"),
         ("thread [128:(1,0)], value [2:(0,1)]", "has 2 dimensions, the tile has 1"),
+        ("thread [128:(1)], value [1000000:(1)]", "needs 1000000 registers of a thread, at most 255 are there"),
     ],
 )
 def test_impossible_layouts(layout, message):
@@ -235,6 +236,15 @@ def test_pins_in_python(k):
         ("tesela.pin(x, copy='fast')", "copy is one of tma, cp.async, ld"),
         ("tesela.pin(x, instruction='m64n8k16')", "instruction is a text, for the result of a dot"),
         ("tesela.pin(x, shared=3)", "shared is a layout or the text of one"),
+        ("tesela.pin(x, shared='[128:0]')", "the elements [0] and [1] share one place, 0"),
+        ("tesela.pin(x, shared='[64:1, 2:32]')", "the elements [32] and [64] share one place, 32"),
+        ("tesela.pin(x, shared='[64:1]')", "it reaches 64, the tile is 128"),
+        ("tesela.pin(x, layout='thread [128:(1)], value [2:(1000000000000)]')", "the layout is larger than any tile can be: its elements are"),
+        ("tesela.pin(tesela.pin(x, copy='ld'), copy='cp.async')", "copy is pinned twice: as ld and as cp.async"),
+        (
+            "tesela.pin(tesela.pin(x, layout='thread [128:(1)], value []'), layout='thread [32:(1), 4:(32)], value [2:(0)]')",
+            "layout is pinned twice: as thread [128:(1)], value [] and as thread [128:(1)], value [2:(0)]",
+        ),
     ],
 )
 def test_wrong_pins_in_python(source, message, tmp_path):
@@ -248,3 +258,35 @@ def test_wrong_pins_in_python(source, message, tmp_path):
     with pytest.raises(TeselaError) as caught:
         compile_source(path, "sm_90a", None).ir("layout")
     assert re.search(re.escape(message), str(caught.value)) and caught.value.diagnostics[0].location.line == 9
+
+
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        ("acc, instruction=''", "instruction is a text, for the result of a dot, found the string ''"),
+        ("tesela.pin(acc, instruction='m64n32k16'), instruction='m64n64k16'", "instruction is pinned twice: as m64n32k16 and as m64n64k16"),
+    ],
+)
+def test_wrong_instructions_in_python(instruction, message, tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text(
+        "import tesela\nfrom tesela import Array, bf16, f32\nK = tesela.dims('K')\n\n@tesela.kernel\n"
+        "def k(a: Array[bf16, 64, K], b: Array[bf16, K, 64], c: Array[f32, 64, 64]):\n"
+        f"    acc = a[0:64, 0:64] @ b[0:64, 0:64]\n    c[0:64, 0:64] = tesela.pin({instruction})\n"
+    )
+    from tesela.tools.sources import compile_source
+
+    with pytest.raises(TeselaError) as caught:
+        compile_source(path, "sm_90a", None)
+    assert message in str(caught.value) and caught.value.diagnostics[0].location.line == 8
+
+
+@pytest.mark.parametrize("layout", ["[128:64], [64:0]", "[128:32], [64:1]", "[64:64], [64:1]"])
+def test_a_pinned_buffer_gives_each_element_a_place_of_its_own(layout):
+    """Both where it is pinned and in the type of a buffer that is written by hand."""
+    error = refused(gemm(load=f"{{shared = #layout.shared<{layout}>}}"))
+    expected = "it reaches 64x64" if "128" not in layout else "share one place"
+    assert expected in str(error) and error.diagnostics[0].location.line == line_of(gemm(load="{shared"), "{shared")
+    text = f"func.func private @f(!async.buffer<128x64xbf16, #layout.shared<{layout}>>)"
+    with pytest.raises(TeselaError, match=expected):
+        parse_module(text, "k.mlir")

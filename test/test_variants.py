@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tesela
-from tesela import Array, bf16, f32
+from tesela import Array, bf16, f32, i32
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.target import get_target
 from tesela.dialects.work import Request, SplitLoop, Term, Work, estimate
@@ -241,6 +241,26 @@ def test_memory_bound_kernels_choose_too():
     assert kernel.variant((64, 4096), (64, 4096)).plan.grid == ("M",)
     x = np.random.default_rng(0).standard_normal((9, 70)).astype(np.float32)
     np.testing.assert_allclose(kernel(x, device="sim"), 2 * np.exp2(x), rtol=1e-5)
+
+
+def test_scalars_that_are_stored_and_updated_are_counted():
+    """A sum in one place, and how many were above one, also asked for its old value and by compare-and-swap."""
+
+    @tesela.kernel(variants={"R": [64, 32]})
+    def total(x: Array[f32, N], y: Array[f32, 2], c: Array[i32, 3], R: tesela.constexpr):
+        s, many = tesela.zeros((R,), f32), tesela.zeros((R,), i32)
+        for j in tesela.range(0, N, R):
+            s += x[j : j + R]
+            many += (x[j : j + R] > 1.0).to(i32)
+        y[0] = s.sum()
+        tesela.atomic_add(c[1], many.sum())
+        tesela.atomic_cas(c[2], 0, 7)
+
+    x = np.arange(300, dtype=np.float32)
+    y, c = np.zeros(2, np.float32), np.zeros(3, np.int32)
+    total(x, y, c, device="sim")
+    assert y.tolist() == [x.sum(), 0] and c.tolist() == [0, 298, 7]
+    assert counted(total, "sm_90a", R=32).terms[0].stored == 12
 
 
 def test_a_variant_that_is_refused_drops_out(caplog):

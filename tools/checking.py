@@ -171,7 +171,8 @@ def _laid_out(values: np.ndarray, strides: tuple[int, ...]) -> np.ndarray:
     room = np.zeros(span * size + ALIGNMENT, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
     flat = room[start : start + span * size].view(values.dtype)
-    result = np.lib.stride_tricks.as_strided(flat, values.shape, [stride * size for stride in strides])
+    # (as_strided names element types by their text, and types of 8 bits have none that NumPy reads.)
+    result: np.ndarray = np.ndarray(values.shape, values.dtype, flat, 0, [stride * size for stride in strides])
     result[...] = values
     return result
 
