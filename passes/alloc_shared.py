@@ -248,9 +248,11 @@ def _too_much(kernel: tile.KernelOp, rings: Sequence[_Ring], total: int, target:
     notes = []
     for ring in rings:
         notes.append(Diagnostic("note", f"{_ring_name(ring)}: {_ring_text(ring)}", nearest_location(ring.op)))
+    if barriers := total - sum(ring.slot_bytes * ring.depth for ring in rings):
+        notes.append(Diagnostic("note", f"mbarriers: {barriers} bytes", nearest_location(kernel)))
 
     def needed(depth: int) -> int:
-        return sum(ring.bytes(min(depth, ring.depth)) for ring in rings)
+        return sum(ring.bytes(min(depth, ring.depth)) for ring in rings)  # at most
 
     deepest = max((ring.depth for ring in rings), default=1)
     fitting = bisect_right(range(1, deepest + 1), target.max_shared_bytes, key=needed)

@@ -117,3 +117,9 @@ def test_a_loaded_kernel_says_why_not():
     kernel = Kernel(Contract.of_plan(plan), lambda facts, target: Variant(facts, plan, ""))
     with pytest.raises(TeselaError, match="k: it was loaded as PTX text, and nothing is known of how that was chosen"):
         kernel.explain()
+
+
+def test_what_is_set_up_for_all_channels_stands_at_the_kernel():
+    text = tesela.compile(EXAMPLES / "gemm.mlir").explain(target="sm_90a")
+    (paragraph,) = [part for part in text.split("\n\n") if "prefetch.tensormap" in part]
+    assert "async.roles" in paragraph and "fence.mbarrier_init" in paragraph and "async.channel" not in paragraph

@@ -258,6 +258,7 @@ def _publish(ctx: Context) -> None:
     channels = [channel for channel in ctx.state.values() if isinstance(channel, Channel)]
     tma = any(channel.via == "tma" for channel in channels)
     zeroed = [channel for channel in channels if channel.via != "tma" and channel.layout.shape() != channel.shape]
+    ctx.location = ctx.kernel.location  # it is for all channels, not for the last
     if tma:
         ctx.inst("fence.mbarrier_init.release.cluster", guard=ctx.leader())
     if any(channel.by_descriptor for channel in zeroed):

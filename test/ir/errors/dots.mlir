@@ -46,13 +46,14 @@ tile.kernel @warps(%A: memref<?xf32, strided<[1]>> [M]) grid(%g = M) attributes 
 
 // -----
 
+// expected-note@+3 {{mbarriers: 80 bytes}}
 // expected-error@+2 {{the buffers take 327760 bytes of shared memory, a block of sm_90a can have 232448}}
 // expected-hint@+1 {{at most 3 stages fit}}
 tile.kernel @stages(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K] {align = 16 : i64}, %B: memref<?x?xbf16, strided<[?, 1]>> [N, K] {align = 16 : i64})
     grid(%g = M) attributes {warps = 8 : i64} {
-  // expected-note@+1 {{%ca: 128x128xbf16, 32768 bytes × 4 stages = 131104 bytes}}
+  // expected-note@+1 {{%ca: 128x128xbf16, 32768 bytes × 4 stages = 131072 bytes}}
   %ca = async.channel depth 4 : !async.channel<128x128xbf16>
-  // expected-note@+1 {{%cb: 128x128xbf16, 32768 bytes × 6 stages = 196656 bytes}}
+  // expected-note@+1 {{%cb: 128x128xbf16, 32768 bytes × 6 stages = 196608 bytes}}
   %cb = async.channel depth 6 : !async.channel<128x128xbf16>
   %c0 = arith.constant 0 : index
   %f0 = arith.constant 0.0 : f32
