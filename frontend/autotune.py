@@ -56,21 +56,24 @@ class TunedKernel:
         """The same as tables."""
         return "\n".join(tuning.table() for tuning in self.tunings) or f"{self.name} has not been tuned yet\n"
 
-    def __call__(self, *args: Any, device: str | None = None, stream: Any = None, **kwargs: Any) -> Any:
-        """Launch, as the kernel itself would be with the best compile-time values; parameters that are tuned cannot be given.
+    def __call__(self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any) -> Any:
+        """Launch, as the kernel itself would be with the best compile-time values; parameters that are tuned cannot be given. What is best is found for each
+        `target`.
 
         The first call for a class of shapes takes as long as the tuning does, at most about the budget.
         """
-        key = None if kwargs else (device, *[_quick_key(arg) for arg in args])
+        key = None if kwargs else (target, device, *[_quick_key(arg) for arg in args])
         found = self._chosen.get(key) if key is not None else None
         if found is None or not found.is_current():
-            found, args, kwargs = self._choose(args, kwargs, device)
+            found, args, kwargs = self._choose(args, kwargs, target, device)
             if key is not None:
                 self._chosen[key] = found
         run = found.kernel.run
         return run(*args, **kwargs) if device is None and stream is None else run(*args, device=device, stream=stream, **kwargs)
 
-    def _choose(self, args: tuple[Any, ...], kwargs: dict[str, Any], device: str | None) -> tuple[Program, tuple[Any, ...], dict[str, Any]]:
+    def _choose(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], target: str | None, device: str | None
+    ) -> tuple[Program, tuple[Any, ...], dict[str, Any]]:
         """The program for a call, and the arguments of its launch."""
         from ..runtime.autotune import SWITCH_VARIABLE, device_name, guess, shape_class
 
@@ -79,65 +82,67 @@ class TunedKernel:
                 raise self.kernel.error(name, f"{self.name}: {name} is tuned, and cannot be given", f"call {self.name}.kernel to choose it")
         args, kwargs, values = self.kernel.split(args, kwargs)
         with self._lock:
-            kernel = self._first(values).kernel
+            kernel = self._first(values, target).kernel
             arrived = kernel.arrive(args, kwargs, device)
             shapes = shape_class(kernel.contract.solve(arrived.views))
             where = device_name(arrived.place)
-            key = (where, shapes, *[(name, repr(value)) for name, value in values.items()])
+            key = (where, target, shapes, *[(name, repr(value)) for name, value in values.items()])
             if os.environ.get(SWITCH_VARIABLE) == "0":
                 if key not in self._guesses:
-                    self._guesses[key] = guess(self._candidates(values), arrived.values, {})
-                return self._program(self.configs[self._guesses[key]], values), args, kwargs
+                    self._guesses[key] = guess(self._candidates(values, target), arrived.values, {})
+                return self._program(self.configs[self._guesses[key]], values, target), args, kwargs
             tuning = self._tunings.get(key)
             if tuning is None:
                 # Outputs are allocated once: tried on these, and left out again in the launch itself.
                 given = {arg.name: value for arg, value in zip(kernel.contract.args, arrived.values)}
-                tuning = self._tunings[key] = self._tuned(values, given, device, where, shapes)
-            return self._program(self.configs[tuning.best], values), args, kwargs
+                tuning = self._tunings[key] = self._tuned(values, given, target, device, where, shapes)
+            return self._program(self.configs[tuning.best], values, target), args, kwargs
 
-    def _first(self, values: dict[str, Any]) -> Program:
+    def _first(self, values: dict[str, Any], target: str | None) -> Program:
         """The program of the first candidate that is not refused while it is read."""
         failed: TeselaError | None = None
         for config in self.configs:
             try:
-                return self._program(config, values)
+                return self._program(config, values, target)
             except TeselaError as error:
                 failed = failed or error
         assert failed is not None
         raise failed
 
-    def _program(self, config: Config, values: dict[str, Any]) -> Program:
+    def _program(self, config: Config, values: dict[str, Any], target: str | None) -> Program:
         constants, pins = self._parts(config)
-        return self.kernel.program(values | constants, None, pins)
+        return self.kernel.program(values | constants, target, pins)
 
     def _parts(self, config: Config) -> tuple[dict[str, Any], dict[str, int]]:
         """A candidate's compile-time values, and its pins."""
         constants = {name: value for name, value in config.items() if name in self.kernel.constants}
         return constants, {name: value for name, value in config.items() if name not in constants}
 
-    def _tuned(self, values: dict[str, Any], given: dict[str, Any], device: str | None, where: str, shapes: str) -> Tuning:
+    def _tuned(
+        self, values: dict[str, Any], given: dict[str, Any], target: str | None, device: str | None, where: str, shapes: str
+    ) -> Tuning:
         from ..runtime.autotune import Tuning, tune
         from ..runtime.cache import Entry, compiler_fingerprint, digest, get_cache
         from .fingerprint import dependencies
 
         def make() -> Tuning:
-            return tune(self._candidates(values), (), given, device, self.budget)
+            return tune(self._candidates(values, target), (), given, device, self.budget)
 
         cache = get_cache()
         keys = [dependencies(self.kernel, self.kernel.bind(values | self._parts(config)[0])).key for config in self.configs] if cache else []
         if cache is None or None in keys:
             return make()
         pins = [repr(sorted(self._parts(config)[1].items())) for config in self.configs]
-        key = digest("tuning", compiler_fingerprint(), where, shapes, *[str(part) for part in keys], *pins)
+        key = digest("tuning", compiler_fingerprint(), where, str(target), shapes, *[str(part) for part in keys], *pins)
         return cache.fetch(
             "tuning", key, lambda entry: Tuning.from_json(entry.info), make, lambda tuning: Entry(tuning.title, tuning.to_json(), {})
         )
 
-    def _candidates(self, values: dict[str, Any]) -> list[Candidate]:
+    def _candidates(self, values: dict[str, Any], target: str | None) -> list[Candidate]:
         from ..runtime.autotune import Candidate
 
         return [
-            Candidate(label_of(config), lambda config=config: self._program(config, values).kernel)
+            Candidate(label_of(config), lambda config=config: self._program(config, values, target).kernel)
             for config in self.configs
         ]
 

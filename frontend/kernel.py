@@ -34,6 +34,7 @@ from ..dialects.dim_expr import DimExprError
 from ..runtime.space import PINS, Space, configurations
 from .source import Capture, SourceFunction
 from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
+from .words import Word
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -157,6 +158,8 @@ class KernelFunction:
                 raise self.error(name, f"{self.name}: the compile-time parameter {name} has no value", f"give {name}=…")
             if not _is_constant(value):
                 hint = "a number, a string, an element type, a function, None, or a tuple of those"
+                if isinstance(value, Word):
+                    hint = f"wrap the word in a function: def {value.name}(x): return tesela.{value.name}(x)"
                 raise self.error(name, f"{self.name}: {name} cannot be a compile-time value: {value!r}", hint)
             bound[name] = value
         return bound
@@ -281,6 +284,11 @@ class KernelFunction:
             if dtype != expected:
                 message = f"{self.name}: {param.name} has elements of type {dtype}, but {first} has {expected}"
                 raise self.error(param.name, message, f"both are stated as {variable}")
+        passed = {**dict(zip((param.name for param in self.arguments), args)), **kwargs}
+        for param in self.arguments:
+            variable = param.annotation.dtype if isinstance(param.annotation, Array) else None
+            if isinstance(variable, str) and variable not in given and variable not in found and passed.get(param.name, ...) is None:
+                raise self.error(param.name, f"{self.name}: argument '{param.name}' is None", f"pass an array, or name its type: {variable}=tesela.bf16")
         return given | {name: DTYPES[dtype] for name, (dtype, _) in found.items()}
 
     def opened(self, **values: Any) -> Source:

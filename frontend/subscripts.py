@@ -1,7 +1,8 @@
 """Subscripts: `A[m : m + 128, k]` loads and stores tiles of an array, `x[:, None]` adds dimensions to a tile, tuples are indexed.
 
 A tile's extent is a constant, so the two ends of a slice must differ by one. They are index values of the kernel, and the
-difference is read off their definitions as sums of terms: `(m + 1) * 128` and `m * 128` are 128·m + 128 and 128·m.
+difference is read off their definitions as sums of terms: `(m + 1) * 128` and `m * 128` are 128·m + 128 and 128·m, and what is computed in the same way
+from the same values, `k // 2` in both ends, is the same term.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntegerType
 from xdsl.ir import Operation, OpResult, SSAValue
-from xdsl.traits import Pure
+from xdsl.traits import is_side_effect_free
 
 from ..dialects import tile
 from ..dialects.tile_indexed import COMPUTED, AtomicKind, atomic_refusal
@@ -192,7 +193,7 @@ def _erase_after(t: Tracer, last: Operation | None) -> None:
     op = t.b.block.last_op
     while op is not None and op is not last:
         before = op.prev_op
-        if op.has_trait(Pure) and not isinstance(op, arith.ConstantOp) and not any(result.uses for result in op.results):
+        if is_side_effect_free(op) and not isinstance(op, arith.ConstantOp) and not any(result.uses for result in op.results):
             op.detach()
             op.erase()
         op = before
@@ -237,34 +238,53 @@ def _item(t: Tracer, node: ast.Subscript, owner: tuple[Any, ...] | str) -> Any:
 
 def difference(high: SSAValue, low: SSAValue) -> int | None:
     """`high - low` where both are the same sum of terms but for a constant; None otherwise."""
-    terms = _affine(high)
-    for term, factor in _affine(low).items():
+    number = _Numbers()
+    terms = _affine(high, number)
+    for term, factor in _affine(low, number).items():
         terms[term] = terms.get(term, 0) - factor
     constant = terms.pop(None, 0)
     return None if any(terms.values()) else constant
 
 
-def _affine(value: SSAValue, depth: int = 32) -> dict[SSAValue | None, int]:
-    """An index as a sum of factor·term; the term None is 1. Sums of narrower integers count as if they did not wrap: an end that has wrapped is
-    no end of the slice, whose extent is what its text says."""
+class _Numbers:
+    """Numbers of values: equal for what is computed in the same way from the same, as the two `i // 2` of `i // 2 : i // 2 + 16` are."""
+
+    def __init__(self) -> None:
+        self._values: dict[SSAValue, int] = {}
+        self._ways: dict[Any, int] = {}
+
+    def __call__(self, value: SSAValue) -> int:
+        if value not in self._values:
+            op = value.op if isinstance(value, OpResult) else None
+            way: Any = value
+            if op is not None and not op.regions and is_side_effect_free(op):
+                attributes = (frozenset(op.properties.items()), frozenset(op.attributes.items()))
+                way = (op.name, *attributes, value.index, value.type, *map(self, op.operands))  # type: ignore[union-attr]
+            self._values[value] = self._ways.setdefault(way, len(self._ways))
+        return self._values[value]
+
+
+def _affine(value: SSAValue, number: _Numbers, depth: int = 32) -> dict[int | None, int]:
+    """An index as a sum of factor·term, terms by their numbers; the term None is 1. Sums of narrower integers count as if they did not wrap: an end that has
+    wrapped is no end of the slice, whose extent is what its text says."""
     op = value.op if isinstance(value, OpResult) else None
     match op:
         case tile.CastOp() if depth and _widens(op):
-            return _affine(op.source, depth - 1)
+            return _affine(op.source, number, depth - 1)
         case arith.ConstantOp():
             return {None: op.value.value.data}  # type: ignore[union-attr]
         case arith.AddiOp() | arith.SubiOp() if depth:
-            terms = _affine(op.lhs, depth - 1)
+            terms = _affine(op.lhs, number, depth - 1)
             sign = 1 if isinstance(op, arith.AddiOp) else -1
-            for term, factor in _affine(op.rhs, depth - 1).items():
+            for term, factor in _affine(op.rhs, number, depth - 1).items():
                 terms[term] = terms.get(term, 0) + sign * factor
             return terms
         case arith.MuliOp() if depth:
-            sides = [_affine(side, depth - 1) for side in (op.lhs, op.rhs)]
+            sides = [_affine(side, number, depth - 1) for side in (op.lhs, op.rhs)]
             for scale, other in (sides, sides[::-1]):
                 if set(scale) == {None}:
                     return {term: factor * scale[None] for term, factor in other.items()}
-    return {value: 1}
+    return {number(value): 1}
 
 
 def _widens(op: tile.CastOp) -> bool:

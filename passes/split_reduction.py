@@ -18,6 +18,9 @@ parts as sums in another order do (docs/numbers.md). Nobody waits for another bl
 **Which loops.** One that stands directly in the kernel and carries tiles only, each a sum: it reaches the loop's end through accumulators of dots and operands of
 additions alone, and nothing else reads it. Inside, nothing may be stored; before it neither, since every part does that again. Of several the first.
 
+**Messages.** What stands before the loop is done by each part; but each `tile.print` and `tile.assert` there by part 0 alone, so that a point of the grid says it
+once. (Those inside the loop belong to a trip, and those after it to the last part: both are done once as it is.)
+
 **An initial value** other than zero is added to the sum of all: parts begin with zero.
 
 **Ranges.** Of T trips, part p of s does those from ⌊p·T/s⌋ to ⌊(p+1)·T/s⌋: none has two more than another, and a part of none adds zero.
@@ -152,6 +155,7 @@ def _split(kernel: tile.KernelOp, loop: scf.ForOp, parts: int) -> None:
     point = own[-1]
     for axis in reversed(range(len(own) - 1)):
         point = add(arith.AddiOp(add(arith.MuliOp(point, add(tile.GridExtentOp.make(axis)))), own[axis]))
+    _say_once(loop, part)
     first, end = _range(loop, add, part, parts)
     inits = list(loop.iter_args)
     begins = [init if _is_zero(init) else _zeros(init.type, add) for init in inits]
@@ -187,6 +191,25 @@ def _split(kernel: tile.KernelOp, loop: scf.ForOp, parts: int) -> None:
     last = scf.IfOp(total.last, [], Region(then))
     last.location = loop.location
     body.insert_ops_after([total, last], loop)
+
+
+def _say_once(loop: scf.ForOp, part: SSAValue) -> None:
+    """Leaves the messages before the loop to part 0."""
+    block = loop.parent
+    assert block is not None
+    before = [op for op in block.ops if op is not loop and op.is_before_in_block(loop)]
+    for op in [inner for outer in before for inner in outer.walk() if isinstance(inner, tile.PrintOp | tile.AssertOp)]:
+        add = _Inserter(op)
+        is_first = add(arith.CmpiOp(part, add.constant(0), "eq"))
+        yielded = scf.YieldOp()
+        then = Block()
+        only = scf.IfOp(is_first, [], Region(then))
+        yielded.location = only.location = op.location
+        home = op.parent
+        assert home is not None
+        home.insert_op_before(only, op)
+        op.detach()
+        then.add_ops([op, yielded])
 
 
 class _Inserter:

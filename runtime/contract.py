@@ -99,10 +99,11 @@ class Contract:
             if position < len(args):
                 raise self.error(f"argument '{name}' was given twice, by position and by name")
             values[position] = value
-        for arg, value in zip(self.args, values):
+        for i, (arg, value) in enumerate(zip(self.args, values)):
             if value is None and not (arg.access == "w" if isinstance(arg, ArrayArg) else ahead):
                 why = "only arrays that the kernel writes and does not read may be left out"
-                raise self.error(f"argument '{arg.name}' is missing", f"it is {self.signature}; {why}")
+                what = "None" if i < len(args) or arg.name in kwargs else "missing"
+                raise self.error(f"argument '{arg.name}' is {what}", f"it is {self.signature}; {why}")
         return values
 
     def solve(self, views: Sequence[ArrayView | None]) -> dict[str, int]:

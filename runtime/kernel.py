@@ -417,8 +417,8 @@ class Kernel:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of that variant should know: slow paths taken, and why."""
-        return self.last.plan.notes
+        """What a reader of that variant should know: slow paths taken, and why; once it is assembled, also what the assembler warns of, as spilled registers."""
+        return self.last.notes
 
     def _target(self, target: str | Target | None) -> Target:
         if target is not None:

@@ -88,8 +88,14 @@ class Variant:
     def __repr__(self) -> str:
         return f"<Variant of {self.plan.name} for {self.plan.target}: {self.facts}>"
 
-    def assembled(self, arch: str | None = None) -> Assembled:
-        """The machine code for `arch`, by default the plan's own target."""
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know: slow paths taken and why; once there is machine code, also what the assembler warns of."""
+        said = [message.message for assembled in list(self._assembled.values()) for message in assembled.messages]
+        return (*self.plan.notes, *dict.fromkeys(said))
+
+    def assembled(self, arch: str | None = None, *, quiet: bool = False) -> Assembled:
+        """The machine code for `arch`, by default the plan's own target. What the assembler warns of is logged once, unless `quiet`: then the caller says it."""
         arch = arch or self.plan.target
         with self._lock:
             if arch not in self._assembled:
@@ -98,7 +104,13 @@ class Variant:
                 self.times["assemble"] = (time.perf_counter() - start) * 1e3
                 if self.dump is not None:
                     self._dump_code(arch, self._assembled[arch])
+                if not quiet:
+                    self._warn(self._assembled[arch])
             return self._assembled[arch]
+
+    def _warn(self, assembled: Assembled) -> None:
+        if assembled.messages:
+            log.warning("%s", render(assembled.messages, {PTX_FILE: self.ptx}).rstrip())
 
     def _dump_code(self, arch: str, assembled: Assembled) -> None:
         """Write the machine code, what the assembler said of it, and, where there is an nvdisasm, the code as text."""
@@ -153,8 +165,7 @@ class Variant:
                     assembled.resources = read_resources(said)
                     if errors := [message for message in assembled.messages if message.severity == "error"]:
                         raise TeselaError(errors)
-                if assembled.messages:
-                    log.warning("%s", render(assembled.messages, {PTX_FILE: self.ptx}).rstrip())
+                    self._warn(assembled)
                 self._functions[gpu.ordinal] = driver.get_function(module, self.plan.name, self.plan.shared_bytes)
             return self._functions[gpu.ordinal]
 

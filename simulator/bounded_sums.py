@@ -1,4 +1,4 @@
-"""Bounds of what atomic additions of floats leave in an array, whatever their order (docs/numbers.md N42).
+"""Bounds of what atomic additions leave in an array, whatever their order: of floats (docs/numbers.md N42), and of integers known within bounds.
 
 Of an element x₀ to which x₁ … xₙ are added one by one, each time rounded, the result is off by at most n·ε·Σ|xᵢ| to first order, in any order of the
 additions; and by nothing where every partial sum is exact, as those of small integers are. So for each element the sums of magnitudes and the
@@ -17,6 +17,28 @@ from .tile_arithmetic import F64, Value
 
 PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 """Significand bits by NumPy's name of the type (IEEE 754; bf16: 8)."""
+
+
+def add_integers(low: Value, high: Value, positions: tuple[Any, ...], least: Value, most: Value) -> None:
+    """Adds `least` to `most` at `positions` (which may repeat) to integers that are from `low` to `high`, in place. What is certain wraps; what is not, and might,
+    may then be anything."""
+    if not least.size:
+        return
+    unique, turn = np.unique(np.ravel_multi_index(positions, low.shape), return_inverse=True)
+    at, turn = np.unravel_index(unique, low.shape), turn.reshape(-1)
+
+    def summed(held: Value, added: Value, dtype: np.dtype) -> Value:
+        total = held[at].astype(dtype)
+        np.add.at(total, turn, added.astype(dtype))
+        return total
+
+    unsure = low[at] != high[at]
+    np.logical_or.at(unsure, turn, least != most)
+    ends = np.iinfo(low.dtype)
+    margin = 1 - 2.0**-30 if low.dtype.itemsize == 8 else 1.0  # F64 rounds what has 64 bits
+    wraps = unsure & ((summed(low, least, F64) < margin * ends.min) | (summed(high, most, F64) > margin * ends.max))
+    low[at] = np.where(wraps, ends.min, summed(low, least, low.dtype))
+    high[at] = np.where(wraps, ends.max, summed(high, most, high.dtype))
 
 
 class AtomicSums:

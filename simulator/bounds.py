@@ -37,7 +37,7 @@ from . import tile_arithmetic as ta
 from .block_indexed import Place, atomic_at, load_at, store_at
 from .block_ops import MEANINGS, Refused, dot_precision
 from .blocks import Semantics, load_tile, run_kernel, store_tile
-from .bounded_sums import AtomicSums
+from .bounded_sums import AtomicSums, add_integers
 from .tile_arithmetic import F32, F64, Value
 
 Function = Callable[..., Any]
@@ -721,9 +721,13 @@ class BoundedSemantics(Semantics):
             anything = sums.may_be_anything(positions, array.dtype)
             bounds = zip(sums.bounds(positions, array.dtype), _extremes(array.dtype))
             array.low[positions], array.high[positions] = (np.where(anything, extreme, bound) for bound, extreme in bounds)
+        elif kind is AtomicKind.ADD:
+            add_integers(array.low, array.high, positions, value_parts[1][inside], value_parts[2][inside])
         elif kind in (AtomicKind.MAX, AtomicKind.MIN) or (kind not in REPLACING and not isinstance(value, Interval)):
-            for target, part in zip(array.parts[1:], value_parts[1:]):
+            unsure = (array.low[positions] != array.high[positions]) & (kind not in (AtomicKind.MAX, AtomicKind.MIN))
+            for target, part, extreme in zip(array.parts[1:], value_parts[1:], _extremes(array.dtype)):
                 atomic_at(kind, target, place, part)
+                target[positions] = np.where(unsure, extreme, target[positions])  # of bits, bounds say nothing
         else:
             array.low[positions], array.high[positions] = _extremes(array.dtype)
         return anything_like(old)

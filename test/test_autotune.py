@@ -191,6 +191,16 @@ def test_without_tuning_the_cost_model_guesses(monkeypatch, tried):
     assert tried == [] and tuned.tuning() == "grow has not been tuned yet\n"
 
 
+def test_a_target_is_tuned_for_itself(tried):
+    tuned = fresh(grow, {"BLOCK": [64, 32]})
+    x = np.ones(100, np.float32)
+    for target in ("sm_80", "sm_90a", "sm_80", "sm_90a"):
+        tuned(x, target=target, device="sim")
+        assert list(tuned._chosen.values())[-1 if target == "sm_90a" else 0].kernel.last.plan.target == target
+    assert tried == [2, 2] and x.tolist() == [16.0] * 100
+    assert "unknown target 'sm_7'" in text(lambda: tuned(x, target="sm_7", device="sim"))
+
+
 def test_what_is_expected_to_be_slow_is_not_assembled(fake_gpu, monkeypatch):
     """Beside the four best; the table says why."""
     monkeypatch.setattr(tuner, "GPU", lambda: LaunchingClock({f"BLOCK={block}": (1.0, 1.0) for block in (64, 32, 16, 8192, 16384, 65536)}))

@@ -726,6 +726,13 @@ def test_compile_time_values(values, message):
     assert caught.value.diagnostics[0].message == message
 
 
+def test_a_word_is_no_compile_time_value():
+    with pytest.raises(TeselaError) as caught:
+        constants.trace(T=f32, BLOCK=tesela.exp)
+    assert caught.value.diagnostics[0].message == "constants: BLOCK cannot be a compile-time value: tesela.exp"
+    assert caught.value.diagnostics[0].hint == "wrap the word in a function: def exp(x): return tesela.exp(x)"
+
+
 def test_words_have_no_meaning_outside_kernels():
     for call in (lambda: tesela.load(None, 0), lambda: f32(1.0), lambda: tesela.function(halve)(1)):
         with pytest.raises(TeselaError, match="has a meaning inside a kernel only") as caught:

@@ -53,6 +53,40 @@ def test_a_slice_may_start_at_an_integer():
 
 
 @tesela.kernel
+def slices_at_the_same_expression_twice(x: Array[f32, N], y: Array[f32, M, 6, 4], places: Array[i32, M], first: i32):
+    row = tesela.grid(M)
+    at = places[row]
+    y[row, 0, 0:4] = x[row // 2 : row // 2 + 4]
+    y[row, 1, 0:4] = x[row % 3 * 2 : row % 3 * 2 + 4]
+    y[row, 2, 0:4] = x[i32(row) : 4 + i32(row)]
+    y[row, 3, 0:4] = x[max(row, 2) : max(row, 2) + 4]
+    y[row, 4, 0:4] = x[(at * 3 + first) // 4 * 2 : (at * 3 + first) // 4 * 2 + 4]
+    y[row, 5, 0:4] = x[min(at, first) + row % 2 : row % 2 + min(at, first) + 4]
+
+
+def test_a_slice_may_start_at_any_expression():
+    """Both ends compute it, which is seen from how they do."""
+    places, x, y = np.array([0, 3, 5, 2], np.int32), random(20), np.zeros((4, 6, 4), np.float32)
+    run(slices_at_the_same_expression_twice, {"first": 3}, places=places, x=x, y=y)
+    for row, at in enumerate(places):
+        starts = [row // 2, row % 3 * 2, row, max(row, 2), (at * 3 + 3) // 4 * 2, min(at, 3) + row % 2]
+        np.testing.assert_array_equal(y[row], [x[start : start + 4] for start in starts])
+
+
+@pytest.mark.parametrize("stop", ["(i + 1) // 2 + 4", "i % 2 + 4", "max(i, 2) + 4", "x[i].to(tesela.i32) + 4"])
+def test_expressions_that_differ_are_no_slice(stop, tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text(
+        "import tesela\nfrom tesela import Array, f32\nN = tesela.dims('N')\n\n@tesela.kernel\ndef k(x: Array[f32, N], y: Array[f32, N]):\n"
+        f"    i = tesela.grid(N)\n    y[i // 2 : {stop}] = 1.0\n"
+    )
+    from tesela.tools.sources import compile_source
+
+    with pytest.raises(tesela.TeselaError, match=r"the extent of the slice i // 2"):
+        compile_source(path, "sm_90a", None)
+
+
+@tesela.kernel
 def copy_slices(x: Array[f32, M, N], y: Array[f32, M, N], BM: tesela.constexpr, BN: tesela.constexpr):
     bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
     y[bm * BM : (bm + 1) * BM, bn * BN : BN + bn * BN] = x[BM * bm : BM * bm + BM, bn * BN : BN * (bn + 1)]

@@ -393,5 +393,9 @@ def test_what_the_assembler_warns_of_is_logged_once(caplog, monkeypatch):
     monkeypatch.setattr(driver, "get_function", lambda module, name, shared_bytes: name)
     variant = Variant(Facts(), SCALE, SCALE_PTX)
     device = driver.Device(0, "GPU", (8, 0), None)
-    assert variant.function(device) == variant.function(device) == "scale"
+    assert variant.notes == SCALE.notes
+    for _ in range(2):
+        assert variant.function(device) == variant.function(device) == "scale"
+        variant.resources()
     assert [record.getMessage() for record in caplog.records] == ["warning: ptxas C7510: serialised"]
+    assert variant.notes == (*SCALE.notes, "ptxas C7510: serialised")

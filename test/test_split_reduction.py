@@ -179,3 +179,37 @@ def test_what_cannot_be_split_says_why():
     x = np.zeros((2, 8), np.float32)
     kernel(x, device="sim")
     assert any("not split" in message.message for message in kernel.last.messages)
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("rank", [1, 3])
+def test_what_is_said_before_the_loop_is_said_once(target, rank, capsys):
+    """Prints and assertions before the loop, also in a conditional and in a loop of their own; inside the loop; and after it."""
+
+    @tesela.kernel
+    def talk(x: Array[f32, N], y: Array[f32, M], R: tesela.constexpr):
+        i = tesela.grid(M) if R == 1 else tesela.grid(M, 1, 1)[0]
+        print("begin", i)
+        if i > 0:
+            print("later", i)
+        for j in tesela.range(0, 2):
+            print("twice", i, j)
+        assert i < 1, "one row only"
+        total = tesela.zeros((64,), f32)
+        for k in tesela.range(0, N, 64):
+            print("trip", i, k)
+            total += x[k : k + 64]
+        s = total.sum()
+        print("end", i, s)
+        y[i] = s
+
+    x = np.arange(300, dtype=np.float32)
+    said = []
+    for parts in (1, 4):
+        y = np.zeros(2, np.float32)
+        kernel = talk.compile(target, pins={"split": parts}, R=rank)
+        with settings(races=True, seed=parts), pytest.raises(TeselaError, match="one row only") as caught:
+            kernel(x, y, device="sim")
+        said.append((sorted(capsys.readouterr().out.splitlines()), str(caught.value).count("one row only"), y.tolist()))
+    assert said[0] == said[1] and len(said[0][0]) == 2 + 1 + 4 + 10 + 2
+    assert said[0][2] == [x.sum()] * 2

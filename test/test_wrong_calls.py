@@ -289,6 +289,21 @@ WRONG = {
         "gemm: BM cannot be a compile-time value: array([0., 0.], dtype=float32)",
         "a number, a string, an element type, a function, None, or a tuple of those",
     ),
+    "None for an array": (
+        lambda: gemm(bf16(8, 64), None, f32(8, 8), device="sim"),
+        "gemm: argument 'B' is None",
+        f"it is gemm(A: bf16[M, K], B: bf16[N, K], C: f32[M, N]); {OUTPUTS}",
+    ),
+    "None for an array, by name": (
+        lambda: gemm(bf16(8, 64), B=None, device="sim"),
+        "gemm: argument 'B' is None",
+        f"it is gemm(A: bf16[M, K], B: bf16[N, K], C: f32[M, N]); {OUTPUTS}",
+    ),
+    "None for an array that says a type": (
+        lambda: shift(None, count=1, small=1, flag=True, at=0, device="sim"),
+        "shift: argument 'x' is None",
+        "pass an array, or name its type: T=tesela.bf16",
+    ),
     "an unknown device": (lambda: gemm(bf16(8, 64), bf16(8, 64), device="gpu"), "gemm: unknown device 'gpu'", "it is one of auto, cuda, sim"),
     "an unknown target": (
         lambda: gemm(bf16(8, 64), bf16(8, 64), target="sm_90b", device="sim"),

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     else:
         if arguments.output in (None, "-"):
             raise TeselaError.at(None, "a cubin is not written to standard output", "name a file with -o")
-        assembled = variant.assembled()
+        assembled = variant.assembled(quiet=True)
         stderr.write(render(assembled.messages))
         write(arguments.output, assembled.cubin, stdout)
     return 0
