@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
             except TeselaError as error:
                 sys.stderr.write(f"{name} for {target}: {error}\n")
                 return 1
-            rows.append({"kernel": name, "target": target, "ms": times})
+            rows.append({"kernel": name, "target": target, "budget": BUDGETS[name], "ms": times})
             listed = ", ".join(f"{part} {ms:.1f}" for part, ms in times.items() if part not in ("total", "assemble"))
             tail = f"; assemble {times['assemble']:.0f} ms" if "assemble" in times else ""
             sys.stdout.write(f"{name:9} {target:6} {times['total']:6.1f} ms to PTX, of {BUDGETS[name]} ({listed}){tail}\n")

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rounds import environment, rotated, write_json
+from rounds import environment, need_torch, rotated, write_json
 from stub_driver import pretend, reexec
 
 from tesela.runtime import driver, torch_guard
@@ -65,7 +65,7 @@ def packed(kernel: Any) -> Callable[[], object]:
 
 def systems(device: str) -> dict[str, Callable[[], object]]:
     """Every launch that is compared, warmed up."""
-    import torch
+    torch = need_torch()
 
     x, y, z = (torch.randn(4096, device=device) for _ in range(3))
     a, b = (torch.randn(256, 256, device=device).bfloat16() for _ in range(2))
@@ -97,7 +97,7 @@ def systems(device: str) -> dict[str, Callable[[], object]]:
 
 def parts(device: str) -> dict[str, float]:
     """Microseconds of what a launch of add on three tensors does, each by itself; the fastest of many batches."""
-    import torch
+    torch = need_torch()
 
     x, y, z = (torch.randn(4096, device=device) for _ in range(3))
     add = compile_source(example("add", "mlir"), None, "add")

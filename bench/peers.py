@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from peers_rows import ROWS, make_case
-from rounds import GPU, Case, Results, Row, System, measure
+from rounds import GPU, Case, Results, Row, System, measure, need_torch
 
 from tesela.tools.demo import example
 from tesela.tools.sources import compile_source
@@ -79,9 +79,7 @@ class Torch:
     """Inputs, and systems that run torch functions on a given stream."""
 
     def __init__(self) -> None:
-        import torch
-
-        self.torch = torch
+        self.torch = torch = need_torch()
         self.generator = torch.Generator("cuda").manual_seed(0)
         self.streams: dict[int, Any] = {}
 

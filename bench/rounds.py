@@ -24,7 +24,7 @@ from typing import Any
 from tesela.runtime import driver
 from tesela.runtime.measure import GPU, REST_SECONDS, ROUNDS, Case, Measured, Row, System, Timer, measure, rotated
 
-__all__ = ["GPU", "Case", "Measured", "Results", "Row", "System", "Timer", "environment", "measure", "rotated", "write_json"]
+__all__ = ["GPU", "Case", "Measured", "Results", "Row", "System", "Timer", "environment", "measure", "need_torch", "rotated", "write_json"]
 
 PACKAGES = ("tesela", "xdsl", "numpy", "torch", "triton", "cuda-bindings", "nvidia-cuda-nvcc")
 
@@ -54,6 +54,15 @@ class Results:
     def write(self, path: str | Path) -> None:
         """Write as JSON; makes the folder."""
         write_json(path, self.to_json())
+
+
+def need_torch() -> Any:
+    """torch; ends the program with what to do where it is not installed."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise SystemExit("this benchmark compares with torch, which is not installed: pip install torch") from None
+    return torch
 
 
 def write_json(path: str | Path, data: Any) -> None:

@@ -5,7 +5,8 @@
 
 A mark names the results file, relative to the document, and what to show: `<!-- bench results/gemm.json tflops -->` begins a table and
 `<!-- end bench -->` ends it. What can be shown: `ms`, `us`, `tflops`, `gbps`; with `/NAME` after it every figure is also divided by that
-system's (`tflops/cuBLAS`); `launch`, of what `launch_overhead.py` measured; `mutants`, of what `mutants.py` counted; and `agreement`, of what
+system's (`tflops/cuBLAS`); `launch`, of what `launch_overhead.py` measured; `compile`, of what
+`compile_time.py` did; `mutants`, of what `mutants.py` counted; and `agreement`, of what
 `agree.py` compared. A system that failed shows as `failed`; the best of each row is set in bold.
 """
 
@@ -84,6 +85,23 @@ def launch_table(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def compile_table(results: dict[str, Any]) -> str:
+    """Milliseconds from a Python function to PTX by kernel and target, with the parts that take longest, and of the assembler after it."""
+    lines = ["| ms | to PTX | budget | trace | layouts | other passes | to instructions, text | assemble |", "|---|---|---|---|---|---|---|---|"]
+    emitted = ("tile-to-ptx", "overlap-waits", "assign-registers", "emit")
+    for row in results["rows"]:
+        times = dict(row["ms"])
+        total, assemble = times.pop("total"), times.pop("assemble", None)
+        trace, layouts = times.pop("trace", 0.0), times.pop("infer-layouts", 0.0)
+        text = sum(times.pop(name, 0.0) for name in emitted)
+        parts = (total, row["budget"], trace, layouts, sum(times.values()), text)
+        cells = " | ".join(f"{part:.0f}" for part in parts)
+        lines.append(f"| {row['kernel']}, {row['target']} | {cells} | {f'{assemble:.0f}' if assemble is not None else ''} |")
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    lines += ["", f"{versions}; {results['date']}; medians of {results['repeat']}."]
+    return "\n".join(lines) + "\n"
+
+
 def mutants_table(results: dict[str, Any]) -> str:
     """Mutants by kind of fault: how many were planted, reported as the right kind, and cannot do harm; and how many faults were no mutants, since they
     change nothing at their own place."""
@@ -121,7 +139,7 @@ def agreement_table(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-MADE = {"launch": launch_table, "mutants": mutants_table, "agreement": agreement_table}
+MADE = {"launch": launch_table, "compile": compile_table, "mutants": mutants_table, "agreement": agreement_table}
 """What is shown otherwise than as systems side by side."""
 
 

@@ -144,6 +144,7 @@ class Entry:
     max_threads: tuple[int, int, int] | None = None  # .maxntid
     required_threads: tuple[int, int, int] | None = None  # .reqntid
     min_blocks: int | None = None  # .minnctapersm
+    max_registers: int | None = None  # .maxnreg, per thread
     cluster: tuple[int, int, int] | None = None  # .reqnctapercluster
 
 

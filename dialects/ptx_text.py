@@ -119,6 +119,8 @@ def _print_entry(entry: Entry) -> list[str]:
             lines.append(f"{directive} {', '.join(map(str, sizes))}")
     if entry.min_blocks is not None:
         lines.append(f".minnctapersm {entry.min_blocks}")
+    if entry.max_registers is not None:
+        lines.append(f".maxnreg {entry.max_registers}")
     if entry.cluster is not None:
         # Without .explicitcluster every cluster barrier would check the cluster's size at run time.
         lines += [".explicitcluster", f".reqnctapercluster {', '.join(map(str, entry.cluster))}"]
@@ -409,8 +411,10 @@ class _Reader:
             entry.cluster = self.integers("a number of blocks")  # type: ignore[assignment]
         elif token.text == ".minnctapersm":
             entry.min_blocks = self.integer("a number of blocks")
+        elif token.text == ".maxnreg":
+            entry.max_registers = self.integer("a number of registers")
         elif token.text != ".explicitcluster":
-            known = ".maxntid, .reqntid, .minnctapersm, .explicitcluster, .reqnctapercluster"
+            known = ".maxntid, .reqntid, .minnctapersm, .maxnreg, .explicitcluster, .reqnctapercluster"
             self.fail(f"unknown directive '{token.text}' of an entry", token.at, f"known: {known}")
 
     # -- bodies

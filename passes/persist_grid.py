@@ -30,7 +30,7 @@ dealt out forth and back: who gets the heavier one in a round gets the lighter o
 lightest in the last whole one.
 
     t       0 1 2 | 3 4 5 | 6 7 …  27 28 29 | 30 31 32 …       two groups of 3 heads, 10 rows: the first from the first row down, the second from
-    head    0 1 2 | 0 1 2 | 0 1 …   0  1  2 |  3  4  5 …       the last row up
+    head    5 4 3 | 5 4 3 | 5 4 …   5  4  3 |  2  1  0 …       the last row up
     row     0 0 0 | 1 1 1 | 2 2 …   9  9  9 |  9  9  9 …
     4 blocks take   t = 0 1 2 3,  7 6 5 4,  8 9 10 11, …
 

@@ -431,7 +431,7 @@ class Kernel:
 
     def _chosen_device(self, device: str | None) -> str:
         """What a call, or else the environment, says about the device. Raises TeselaError for anything unknown."""
-        device = device or os.environ.get(DEVICE_VARIABLE) or "auto"
+        device = usual_device(device)
         if device not in DEVICES:
             raise self.contract.error(f"unknown device '{device}'", f"it is one of {', '.join(DEVICES)}")
         return device
@@ -457,7 +457,7 @@ class Kernel:
                     f"{first[0]} is in {first[1].place}, but the simulator takes arrays in host memory", "copy the arrays to the host"
                 )
             return home
-        if device == "sim" or (device == "auto" and not driver.device_available()):
+        if in_simulator(device):
             return SIMULATOR
         return driver.current_device().ordinal
 
@@ -582,6 +582,17 @@ def _multiprocessors(place: int | None = None) -> int:
     if place == SIMULATOR or (place is None and not driver.device_available()):
         return launch.SIMULATED_MULTIPROCESSORS
     return driver.multiprocessors(driver.current_device() if place is None else driver.device(place))
+
+
+def usual_device(device: str | None) -> str:
+    """The device that a call names, or else the environment does, or else 'auto'."""
+    return device or os.environ.get(DEVICE_VARIABLE) or "auto"
+
+
+def in_simulator(device: str | None) -> bool:
+    """Whether a call on host arrays that names this device (None: what the environment says) runs in the simulator."""
+    device = usual_device(device)
+    return device == "sim" or (device == "auto" and not driver.device_available())
 
 
 def placed(values: Sequence[Any], addresses: Sequence[int | None]) -> list[float]:

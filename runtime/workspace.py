@@ -3,7 +3,7 @@
 A launch has a workspace, whose contents mean nothing before and after it, and counters, which are zero before and after it. Launches that may run at the same
 time must not share either. So:
 
-- Launches on one stream, which run one after another, share; each stream has its own. Streams are told apart by their number, which, unlike their
+- Launches on one stream, which access memory one after another (lowering/overlap_launches.py), share; each stream has its own. Streams are told apart by their number, which, unlike their
   handle, is used only once in a process (CUDA driver API, cuStreamGetId).
 - What a CUDA graph captures has its own, for each capture and each stream that it was captured on: a graph may be launched on any stream, beside anything but
   itself (which CUDA does not allow either: launches of one graph run one after another).

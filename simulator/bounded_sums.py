@@ -47,6 +47,7 @@ class AtomicSums:
     def __init__(self, low: Value, high: Value, bit: float):
         self._low, self._high = low.astype(F64), high.astype(F64)
         self._size = np.maximum(np.abs(self._low), np.abs(self._high))
+        self._finite = _finite_size(self._low, self._high)
         self._count = np.zeros(low.shape, F64)
         self._bit = bit
         """A power of two of which all that was added is a multiple."""
@@ -54,15 +55,21 @@ class AtomicSums:
     def add(self, positions: tuple[Any, ...], low: Value, high: Value, bit: float) -> None:
         """`low` to `high` are added at `positions`."""
         self._bit = min(self._bit, bit)
-        np.add.at(self._low, positions, low.astype(F64))
-        np.add.at(self._high, positions, high.astype(F64))
-        np.add.at(self._size, positions, np.maximum(np.abs(low.astype(F64)), np.abs(high.astype(F64))))
+        low, high = low.astype(F64), high.astype(F64)
+        with np.errstate(invalid="ignore"):  # infinities of both signs: NaN, as the machine's sum
+            np.add.at(self._low, positions, low)
+            np.add.at(self._high, positions, high)
+        np.add.at(self._size, positions, np.maximum(np.abs(low), np.abs(high)))
+        np.add.at(self._finite, positions, _finite_size(low, high))
         np.add.at(self._count, positions, 1.0)
 
-    def may_overflow(self, positions: tuple[Any, ...], dtype: np.dtype) -> Value:
-        """Where finite numbers may add up to an infinity on the way, in some order, so that the result may be anything."""
-        size = self._size[positions]
-        return np.isfinite(size) & (1.01 * size > float(ml_dtypes.finfo(dtype).max))
+    def may_be_anything(self, positions: tuple[Any, ...], dtype: np.dtype) -> Value:
+        """Where finite numbers may add up to an infinity on the way, in some order, which an infinity of the other sign then makes NaN; and where
+        infinities of both signs meet at one of the bounds only (inf - inf), which then bounds nothing."""
+        overflow = 1.01 * self._finite[positions] > float(ml_dtypes.finfo(dtype).max)
+        one_bound = np.isnan(self._low[positions]) != np.isnan(self._high[positions])
+        # What is NaN at both bounds is NaN in any order.
+        return (overflow | one_bound) & ~(np.isnan(self._low[positions]) & np.isnan(self._high[positions]))
 
     def bounds(self, positions: tuple[Any, ...], dtype: np.dtype) -> tuple[Value, Value]:
         """The least and greatest that the elements at `positions` may hold."""
@@ -73,3 +80,8 @@ class AtomicSums:
         slack = np.where(rounded, 1.01 * (self._count[positions] + 1) * 2.0**-precision * np.where(rounded, size, 0.0), 0.0)
         low, high = self._low[positions] - slack, self._high[positions] + slack
         return ta.cast(np.asarray(low), dtype), ta.cast(np.asarray(high), dtype)
+
+
+def _finite_size(low: Value, high: Value) -> Value:
+    """The greatest magnitude that is no infinity and no NaN of what lies between the bounds."""
+    return np.maximum(*(np.where(np.isfinite(end), np.abs(end), 0.0) for end in (low, high)))

@@ -718,7 +718,7 @@ class BoundedSemantics(Semantics):
         if sums is not None:
             bit = 0.0 if isinstance(value, Interval) else least_bit(_finite(value_parts[0][inside]))
             sums.add(positions, value_parts[1][inside], value_parts[2][inside], bit)
-            anything = sums.may_overflow(positions, array.dtype)
+            anything = sums.may_be_anything(positions, array.dtype)
             bounds = zip(sums.bounds(positions, array.dtype), _extremes(array.dtype))
             array.low[positions], array.high[positions] = (np.where(anything, extreme, bound) for bound, extreme in bounds)
         elif kind is AtomicKind.ADD:
@@ -797,7 +797,7 @@ def check_results(found: Mapping[str, np.ndarray], allowed: Mapping[str, Interva
         if len(wrong):
             at = tuple(int(i) for i in wrong[0])
             value, low, high = (part[at] for part in bounds.parts)
-            wanted = f"{value}" if low == high or low != low else f"{value} (from {low} to {high})"
+            wanted = f"{value}" if str(value) == str(low) == str(high) else f"{value} (from {low} to {high})"
             messages.append(
                 f"array '{name}': {len(wrong)} of {found[name].size} elements are wrong; the first, {list(at)}, is {found[name][at]}, not {wanted}"
             )

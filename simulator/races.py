@@ -108,7 +108,8 @@ class Judge(Observer):
         self._exit_rows: dict[int, Array] = {}
         ending = ("cp.async.bulk", "cp.reduce", "st.async", "setmaxnreg")
         self._ends_matter = machine.cluster_size > 1 or any(i.opcode.startswith(ending) for i in instrs)
-        self._budget: dict[int, dict[int, int]] = {}
+        self._asked: dict[int, dict[int, list[tuple[int, int]]]] = {}
+        """By block and warp: the setmaxnreg that the warp executed, (registers a thread, position) each."""
         self._collective = [s.meaning.unit == WARP and not s.meaning.control for s in steps]
         if self.strict:
             self._collective = [s.instrs[0].opcode.startswith("bar.warp.sync") for s in steps]
@@ -233,36 +234,39 @@ class Judge(Observer):
                 self._check_budget(machine, block)
 
     def _setmaxnreg(self, machine: Machine, instr: Instr, sel: Selection) -> None:
-        wanted = instr.operands[0]
-        if isinstance(wanted, Imm):
+        asked = instr.operands[0]
+        if isinstance(asked, Imm):
             for warp in sel.lanes.warps.tolist():
-                block = warp * WARP // machine.block_stride
-                self._budget.setdefault(block, {})[warp] = wanted.bits
+                of_block = self._asked.setdefault(warp * WARP // machine.block_stride, {})
+                of_block.setdefault(warp, []).append((asked.bits, machine.position))
 
     def _check_budget(self, machine: Machine, block: int) -> None:
-        """setmaxnreg moves registers between warps of a block; what is asked for in the end must be there (PTX ISA
-        9.0 §9.7.19.5)."""
-        wanted = self._budget.get(block)
-        if not wanted:
+        """setmaxnreg moves registers between the warpgroups of a block; all warps of one must execute the same, and what is asked for in the end must
+        be there (PTX ISA 9.0 §9.7.19.5). A block has what its threads start with: .maxnreg, or what fits on a multiprocessor."""
+        asked = self._asked.get(block)
+        if not asked:
             return
-        threads = machine.block_threads
-        entry = min(255, REGISTERS // threads) // 8 * 8
+        name, threads = machine.block_id(block), machine.block_threads
+        declared = machine.code.entry.max_registers
+        entry = min(255, REGISTERS // threads) // 8 * 8 if declared is None else -(-declared // 8) * 8
         warps = range(block * machine.block_stride // WARP, (block * machine.block_stride + threads) // WARP)
-        total = sum(WARP * wanted.get(warp, entry) for warp in warps)
+        for first in warps[::4]:
+            group = [asked.get(warp, []) for warp in warps[first - warps[0] : first - warps[0] + 4]]
+            if any(one != group[0] for one in group):
+                place = next(position for one in group for _, position in one)
+                each = "; ".join(", ".join(str(count) for count, _ in one) or "none" for one in group)
+                self._over_budget(f"the warps of a warpgroup of block {name} execute different setmaxnreg ({each}); all must execute the same", name, place, each)
+                return
+        wanted = [asked[warp][-1][0] if warp in asked else entry for warp in warps]
+        total = WARP * sum(wanted)
         if total > entry * threads:
-            step = next(i for s in machine.code.steps for i in s.instrs if i.opcode.startswith("setmaxnreg.inc"))
-            position = next(k for k, s in enumerate(machine.code.steps) if step in s.instrs)
-            first = self.findings.access(
-                "asks for", f"block {machine.block_id(block)}", f"{total} registers", (position, 0)
-            )
-            each = ", ".join(str(wanted.get(warp, entry)) for warp in warps)
-            self.findings.report(
-                BUDGET,
-                "budget",
-                f"the warps of block {machine.block_id(block)} ask for {total} registers in all by setmaxnreg (per thread "
-                f"of each warp: {each}); a block of {threads} threads has {entry * threads}",
-                first,
-            )
+            place = max(one[-1] for one in asked.values())[1]
+            each = ", ".join(map(str, wanted))
+            text = f"the warps of block {name} ask for {total} registers in all by setmaxnreg (per thread of each warp: {each}); a block of {threads} threads "
+            self._over_budget(f"{text}has {entry * threads}", name, place, f"{total} registers")
+
+    def _over_budget(self, text: str, name: Any, position: int, what: str) -> None:
+        self.findings.report(BUDGET, "budget", text, self.findings.access("asks for", f"block {name}", what, (position, 0)))
 
     def _count_barriers(self, machine: Machine) -> None:
         """mbarriers must be left with complete phases: no bytes outstanding, no arrivals missing in a phase that has

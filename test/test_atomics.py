@@ -9,7 +9,8 @@ from everywhere import TARGETS, everywhere
 
 import tesela
 from tesela import Array, TeselaError, bf16, f16, f32, f64, i32, i64
-from tesela.simulator.bounds import allowed_results, check_results
+from tesela.dialects.parsing import parse_module
+from tesela.simulator.bounds import allowed_results, check_results, is_anything
 
 M, N, K, L = tesela.dims("M N K L")
 T = tesela.dtype("T")
@@ -257,3 +258,25 @@ def test_order_within_a_block():
 def test_updates_without_a_reader_return_nothing():
     ptx = column_sums.compile("sm_90a").ptx
     assert "red.relaxed.gpu.global.add.f32" in ptx and "atom." not in ptx
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"), [([np.inf, 1, -3], np.inf), ([np.inf, -np.inf, 1], np.nan), ([np.nan, np.inf, 0], np.nan), ([60000, 60000, -60000], "anything")]
+)
+def test_sums_that_are_no_finite_numbers(values, wanted):
+    """Infinities and NaN are so in any order; finite f16 numbers may become infinite on the way."""
+    x, sums = np.array([*values, 0, 0, 0, 0, 0], np.float16), np.zeros(1, np.float16)
+    module = parse_module("""
+        tile.kernel @add(%x: memref<?xf16, strided<[1]>> [M], %sums: memref<?xf16, strided<[1]>> [N]) grid(%i = 1) {
+          %v = tile.load %x[%i] : memref<?xf16, strided<[1]>> -> tensor<8xf16>
+          %0 = arith.constant 0 : i32
+          %at = tile.full %0 : i32 -> tensor<8xi32>
+          %old = tile.atomic add %v, %sums[%at] dims [-1] : tensor<8xf16>, memref<?xf16, strided<[1]>>[tensor<8xi32>] -> tensor<8xf16>
+        }""")
+    allowed = allowed_results(module, {"x": x, "sums": sums})["sums"]
+    if wanted == "anything":
+        assert is_anything(allowed).all()
+        return
+    check_results({"sums": np.array([wanted], np.float16)}, {"sums": allowed})
+    with pytest.raises(TeselaError, match="1 of 1 elements are wrong"):
+        check_results({"sums": np.array([5], np.float16)}, {"sums": allowed})

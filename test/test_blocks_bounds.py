@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 from pathlib import Path
 
 import ml_dtypes
@@ -13,6 +14,7 @@ from tesela.dialects import tile
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.parsing import parse_module
 from tesela.simulator import tile_arithmetic as ta
+from tesela.simulator.bounded_sums import AtomicSums
 from tesela.simulator.bounds import (
     BoundedSemantics,
     Interval,
@@ -366,3 +368,35 @@ tile.kernel @k(%x: memref<?xf32> [N], %h: memref<?xi32> [H], %b: memref<?xi32> [
     assert h.low[0] <= total <= h.high[0] and 0 < int(h.high[0]) - int(h.low[0]) < total // 1000
     assert is_anything(h).tolist() == [False, True, False] and h.low[2] == h.high[2] == 3
     assert is_anything(b).tolist() == [True, False] and b.low[1] == b.high[1] == 5
+
+
+def test_atomic_sums_that_overflow_in_some_order_may_be_anything_and_infinities_stay():
+    """Numbers within bounds, infinities and numbers near the largest among them, added in every order and rounded each time: all sums are allowed."""
+    rng = np.random.default_rng(0)
+    choices = np.float32([1, -2, 3e38, -3e38, np.inf, -np.inf])
+    for _ in range(300):
+        ends = rng.choice(choices, (4, 2))
+        low, high = ends.min(1), ends.max(1)
+        sums = AtomicSums(np.zeros(1, np.float32), np.zeros(1, np.float32), np.inf)
+        for a, b in zip(low, high):
+            sums.add((np.array([0]),), a[None], b[None], 0.0)
+        bottom, top = sums.bounds((np.array([0]),), np.dtype(np.float32))
+        anything = sums.may_be_anything((np.array([0]),), np.dtype(np.float32))
+        allowed = interval(bottom, bottom, top, anything)
+        for order in permutations(range(4)):
+            total = np.float32(0)
+            for i in order:
+                total = total + rng.choice((low[i], high[i]))
+            assert not len(mismatches(np.array([total]), allowed if isinstance(allowed, Interval) else Interval(bottom, bottom, top))), (ends, total)
+
+
+def test_the_sum_of_an_infinity_is_an_infinity_and_nothing_else():
+    sums = AtomicSums(np.zeros(1, np.float32), np.zeros(1, np.float32), np.inf)
+    at = (np.array([0]),)
+    sums.add(at, np.float32([np.inf]), np.float32([np.inf]), 0.0)
+    sums.add(at, np.float32([5]), np.float32([5]), 1.0)
+    low, high = sums.bounds(at, np.dtype(np.float32))
+    assert low == high == np.inf and not sums.may_be_anything(at, np.dtype(np.float32))
+    bounds = Interval(np.float32([2]), np.float32([1]), np.float32([np.inf]))
+    with pytest.raises(TeselaError, match=r"is nan, not 2.0 \(from 1.0 to inf\)"):
+        check_results({"y": np.float32([np.nan])}, {"y": bounds})

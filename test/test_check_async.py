@@ -193,7 +193,7 @@ def test_wrong_programs(name):
     assert first.location is not None and text.splitlines()[first.location.line - 1].strip().startswith(place)
 
 
-SHARED = "#layout.shared<[64:64, 64:1], swizzle<0, 0, 0>>"
+SHARED = "#layout.shared<[64:64], [64:1], swizzle<0, 0, 0>>"
 
 
 def placed(name: str, offset: int, barrier: str = "") -> str:

@@ -130,3 +130,23 @@ def test_arrays_from_files(tmp_path: Path, faulty_passes: None) -> None:
     assert status == 1 and "with N = 7" in err
     status, _, err = run(opt.main, *arguments[:-1], f"x={tmp_path / 'none.npy'}", "-p", "canonicalize")
     assert status == 1 and "cannot read" in err
+
+RACE = """
+import tesela
+from tesela import Array, f32
+
+M, N = tesela.dims("M N")
+
+@tesela.kernel
+def column_sums(x: Array[f32, M, N], y: Array[f32, N]):
+    i, j = tesela.grid(M, tesela.ceildiv(N, 64))
+    n = j * 64
+    y[n : n + 64] += x[i, n : n + 64]
+"""
+
+
+def test_a_race_of_the_program_is_reported_and_no_pass_blamed(tmp_path: Path) -> None:
+    (tmp_path / "sums.py").write_text(RACE)
+    status, _, err = run(cli.main, "check", str(tmp_path / "sums.py"), "--seeds", "1", "--target", "sm_80")
+    assert status == 1 and "error: race: " in err and "sums.py:11:" in err
+    assert "error: after" not in err and "note: after tile-to-ptx: array 'y': " in err

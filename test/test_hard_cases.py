@@ -52,6 +52,25 @@ def test_rows_without_elements(target, m, n):
     assert total.shape == (m,) and (total == 0).all()
 
 
+@tesela.kernel
+def forgets_its_result(x: tesela.Array[F32, N], y: tesela.Array[F32, N]):
+    i = tesela.grid(N)
+    x[i : i + 128] * 2.0
+
+
+@tesela.kernel
+def says_its_result(x: tesela.Array[F32, N]):
+    i = tesela.grid(N)
+    tesela.print(i)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_kernel_that_stores_nothing_is_noted(target):
+    note = "kernel 'forgets_its_result' stores nothing: no call of it has any effect"
+    assert note in tesela.compile(forgets_its_result, target).notes
+    assert not any("stores nothing" in text for text in tesela.compile(says_its_result, target).notes)
+
+
 # More than 2**31 elements, or bytes
 
 

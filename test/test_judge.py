@@ -218,7 +218,8 @@ def test_profile_by_line() -> None:
     assert "exchange.py:4" in profile.table() and lines["exchange.py:4"].to_json()["wavefronts"] == 2
 
 
-def test_the_command_line_judges_and_profiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_judges_and_profiles(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from tesela.runtime import driver
     from tesela.tools.cli import main
 
     text = (ROOT / "test/ptx/faults/missing_bar_sync.ptx").read_text()
@@ -232,8 +233,16 @@ def test_the_command_line_judges_and_profiles(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "nothing to report in 3 runs" in said and "wavefronts" in said and "exchange.py:4" in said
     assert np.load(tmp_path / "x.npy").tolist() == [t ^ 32 for t in range(64)]
-    assert main(["run", str(right), *launched[:-5], "--races"]) == 1
-    assert "add --device sim" in capsys.readouterr().err
+    usual = [option for option in launched if option not in ("--device", "sim")]
+    assert main(["run", str(right), *usual[:-2], "--device", "cuda"]) == 1
+    assert "and this would run on a GPU" in (err := capsys.readouterr().err) and "add --device sim" in err
+    monkeypatch.setenv("TESELA_DEVICE", "cuda")
+    assert main(["run", str(right), *usual]) == 1 and "add --device sim" in capsys.readouterr().err
+    monkeypatch.setenv("TESELA_DEVICE", "sim")
+    assert main(["run", str(right), *usual]) == 0 and "nothing to report in 3 runs" in capsys.readouterr().out
+    monkeypatch.delenv("TESELA_DEVICE")
+    monkeypatch.setattr(driver, "device_available", lambda: False)
+    assert main(["run", str(right), *usual]) == 0 and "nothing to report in 3 runs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

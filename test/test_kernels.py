@@ -348,9 +348,9 @@ def compiled_cases():
     factors = random(130, seed=3)
     scaled = (exact(a) * exact(factors)[:, None]).astype(np.float32).astype(a.dtype)
     yield "scaled_gemm", lambda d: fused.scaled_gemm(a, w, factors, device=d), exact(scaled) @ exact(w).T, bf16, 4
-    bias = random(2, 80, 80, T=f16, seed=4)
-    biased = lambda d: fused.biased_attention(queries, keys, values, bias, scale=0.1, HEAD=64, device=d)  # noqa: E731
-    yield "biased_attention", biased, bias_by_numpy(queries, keys, values, 0.1, bias), f16, 4
+    beside = random(2, 80, 80, T=f16, seed=4)
+    biased = lambda d: fused.biased_attention(queries, keys, values, beside, scale=0.1, HEAD=64, device=d)  # noqa: E731
+    yield "biased_attention", biased, bias_by_numpy(queries, keys, values, 0.1, beside), f16, 4
     for causal in (False, True):
         attend = lambda d, causal=causal: attention.attention(queries, keys, values, scale=0.1, HEAD=64, CAUSAL=causal, device=d)  # noqa: E731
         yield f"attention{'_causal' * causal}", attend, attention_by_numpy(queries, keys, values, 0.1, causal), f16, 4

@@ -73,7 +73,7 @@ def test_not_there_or_not_wanted(target, pdl):
 
 
 def test_pins():
-    options = dict(BM=64, BN=64, T=tesela.bf16, target="sm_90a")
+    options = {"BM": 64, "BN": 64, "T": tesela.bf16, "target": "sm_90a"}
     a, b = (np.ones((64, 64), ml_dtypes.bfloat16) for _ in range(2))
     for pdl in (0, 1):
         kernel = GEMM.compile(pins={"pdl": pdl}, **options)

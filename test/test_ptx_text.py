@@ -90,6 +90,7 @@ def programs(draw) -> Program:
     entry.max_threads = draw(st.sampled_from([None, (128, 1, 1)]))
     entry.required_threads = draw(st.sampled_from([None, (16, 8, 1)]))
     entry.min_blocks = draw(st.sampled_from([None, 1, 2]))
+    entry.max_registers = draw(st.sampled_from([None, 64, 168]))
     entry.cluster = draw(st.sampled_from([None, (2, 1, 1)]))
     if draw(st.booleans()):
         entry.shared.append(SharedDecl("own", 256, 16))
@@ -278,7 +279,7 @@ def test_errors_say_where_and_what(text: str, place: tuple[int, int], message: s
         (HEAD, "no .entry in this text"),
         (HEAD.replace("64\n", "32\n"), ".address_size 32: only 64-bit addresses are known here"),
         (HEAD + ".func f() { }", "expected .entry, .shared or .file, found '.func'"),
-        (HEAD + ".entry k() .maxnreg 32 { ret; }", "unknown directive '.maxnreg' of an entry"),
+        (HEAD + ".entry k() .maxclusterrank 4 { ret; }", "unknown directive '.maxclusterrank' of an entry"),
         (HEAD + ".entry k(.param .b31 x) { ret; }", "expected a parameter's type such as .b64, found '.b31'"),
         (HEAD + '.file 2 "a.py"', "file 2 stands where file 1 is due"),
     ],

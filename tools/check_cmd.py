@@ -2,19 +2,23 @@
 
 For each seed the arguments are made from the kernel's contract. The tile program runs in the block interpreter with the error bounds of
 docs/numbers.md; then the module runs again after every pass, at the ptx level in the simulator, and last the emitted PTX text, read back. The
-first level that gives a result that is not allowed is named, with the first wrong element. With --races the simulator also judges the PTX
+first level that gives a result that is not allowed is named, with the first wrong element; but where the simulator reports a race of the program's
+own, of which results differ from level to level, it is the race that is shown. With --races the simulator also judges the PTX
 text, under its usual schedule and a random one.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ..dialects.diagnostics import Diagnostic, TeselaError
 from .driver import positive
 from .judging import add_race_arguments
 from .sources import add_program_arguments, compile_source, pairs, read_constants
+
+if TYPE_CHECKING:
+    from ..dialects.target import Target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,25 +58,31 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
                 for pass_name in PIPELINE:
                     get_pass(pass_name)().run(step, context)
                     context.emitter.raise_if_errors()
-                    _compare(reference, step, None, f"after {pass_name}", target.name, what, seed)
+                    _compare(reference, variant, step, None, f"after {pass_name}", target, what, seed)
                 again = read_program(print_program(emit(step)), "<emitted PTX>")
                 schedules = (None, seed) if races else (None,)
                 for schedule in schedules:
                     where = "as PTX text" if schedule is None else f"as PTX text, random schedule {schedule}"
                     with settings(races=races, seed=schedule, strict_isa=arguments.strict_isa):
-                        _compare(reference, step, again, where, target.name, what, seed)
+                        _compare(reference, variant, step, again, where, target, what, seed)
                 count += len(PIPELINE) + len(schedules)
             stdout.write(f"{name} {target.name}, {what}: {arguments.seeds} sets of arguments agree at every level\n")
     stdout.write(f"{count} runs, all as the tile program allows\n")
     return 0
 
 
-def _compare(reference, module, program, where: str, target: str, what: str, seed: int) -> None:
+def _compare(reference, variant, module, program, where: str, target: Target, what: str, seed: int) -> None:
+    """Runs one level. Raises TeselaError where it gives what the tile program does not allow: the reports of the judge if it has any, since the
+    result of a race is another at every level."""
     try:
         reference.check(module, program)
     except TeselaError as error:
-        note = Diagnostic("note", f"with {reference.describe()} (seed {seed}), for {target}, {what}")
-        raise error.prefixed(f"{where}: ", [note]) from None
+        note = Diagnostic("note", f"with {reference.describe()} (seed {seed}), for {target.name}, {what}")
+        reports = reference.judged(variant, target)
+        if reports is None or any(d.message in {r.message for r in reports.diagnostics} for d in error.diagnostics):
+            raise error.prefixed(f"{where}: ", [note]) from None
+        found = [Diagnostic("note", f"{where}: {d.message}") for d in error.diagnostics]
+        raise reports.prefixed("", [*found, note]) from None
 
 
 def _dims(texts: list[str]) -> dict[str, int]:

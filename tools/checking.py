@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..dialects import tile
     from ..dialects.ptx_program import Program
+    from ..dialects.target import Target
 
 EXTENTS = (1, 5, 16, 33, 64, 130, 200)
 """Values that a symbolic dimension takes, rounded up to what the kernel states it to be a multiple of."""
@@ -75,6 +76,30 @@ class Reference:
         else:
             run_kernel(module, results, self.scalars, self.name)
         check_results(results, self.allowed)
+
+    def judged(self, module: ModuleOp, target: Target) -> TeselaError | None:
+        """What the simulator reports of the tile-level `module`, compiled whole, on these arguments: races and the like; None if nothing, or
+        if it does not compile."""
+        from ..dialects import ptx
+        from ..lowering.pipeline import PIPELINE
+        from ..passes import get_pass
+        from ..passes.base import PassContext
+        from ..simulator import settings
+
+        step, context = module.clone(), PassContext(target)
+        try:
+            for name in PIPELINE:
+                get_pass(name)().run(step, context)
+                context.emitter.raise_if_errors()
+        except TeselaError:
+            return None
+        kernel = next(op for op in step.body.block.ops if isinstance(op, ptx.KernelOp) and op.sym_name.data == self.name)
+        try:
+            with settings(races=True):
+                self._simulate(step, kernel, None, self._fresh())
+        except TeselaError as error:
+            return error
+        return None
 
     def _simulate(self, module: ModuleOp, kernel: Any, program: Program | None, results: dict[str, np.ndarray]) -> None:
         from ..dialects.ptx_text import print_program

@@ -137,6 +137,9 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
     for action in parser._actions:  # argparse has no public list of them
         if action.help == argparse.SUPPRESS:
             continue
+        if isinstance(action, argparse._SubParsersAction):
+            lines += _subcommands(action)
+            continue
         names = ", ".join(f"`{name}`" for name in action.option_strings) or f"`{action.metavar or action.dest}`"
         if action.option_strings and action.nargs != 0:
             value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
@@ -145,6 +148,18 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
         shown = names.replace("|", "\\|")
         lines.append(f"| {shown} | {text} |")
     return "\n".join(lines)
+
+
+def _subcommands(action: argparse._SubParsersAction) -> Iterator[str]:
+    """A row for each subcommand, with its own arguments."""
+    helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+    for name, parser in action.choices.items():
+        own = [
+            (option.option_strings[-1] if option.option_strings else option.metavar or option.dest) + (f" {option.metavar}" if option.metavar and option.option_strings else "")
+            for option in parser._actions
+            if option.dest != "help" and option.help != argparse.SUPPRESS
+        ]
+        yield f"| `{name}`{''.join(f' `{text}`' for text in own)} | {helps.get(name, '')} |"
 
 
 READ_FIRST = ("tutorial.md", "language.md", "coming-from.md", "runtime.md", "numbers.md", "layouts.md")

@@ -56,9 +56,11 @@ def simulated_runs(
     asked = arguments.races or arguments.strict_isa or arguments.seeds or arguments.policy or arguments.profile
     if not asked:
         return arrays, call(arrays)
-    if arguments.device != "sim":
+    from ..runtime.kernel import in_simulator
+
+    if not in_simulator(arguments.device):
         raise TeselaError.at(
-            None, "--races, --strict-isa, --seeds, --policy and --profile are for the simulator", "add --device sim"
+            None, "--races, --strict-isa, --seeds, --policy and --profile are for the simulator, and this would run on a GPU", "add --device sim"
         )
     from ..simulator import settings
     from ..simulator.profile import Profile

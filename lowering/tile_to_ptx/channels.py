@@ -184,13 +184,13 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
             raise ctx.error(op, "the channel has no mbarrier, but TMA fills it", "run alloc-shared after the puts are chosen")
         for slot in range(channel.depth if op is group[0] else 0):
             address = ctx.shared_address(channel.barrier + 8 * slot)
-            ctx.inst("mbarrier.init.shared::cta.b64", [address, ctx.const(1)], guard=ctx.one_thread())
+            ctx.inst("mbarrier.init.shared::cta.b64", [address, ctx.const(1)], guard=ctx.leader())
             if channel.between_roles:
                 ctx.inst(
                     "mbarrier.init.shared::cta.b64",
                     [address, ctx.const(_arrivals(channel))],
                     offsets=[8 * channel.depth],
-                    guard=ctx.one_thread(),
+                    guard=ctx.leader(),
                 )
     elif channel.layout.shape() != channel.shape:
         _zero(ctx, channel.offset, channel.stride * channel.depth)
@@ -259,7 +259,7 @@ def _publish(ctx: Context) -> None:
     tma = any(channel.via == "tma" for channel in channels)
     zeroed = [channel for channel in channels if channel.via != "tma" and channel.layout.shape() != channel.shape]
     if tma:
-        ctx.inst("fence.mbarrier_init.release.cluster", guard=ctx.one_thread())
+        ctx.inst("fence.mbarrier_init.release.cluster", guard=ctx.leader())
     if any(channel.by_descriptor for channel in zeroed):
         ctx.inst("fence.proxy.async.shared::cta")
     if any(channel.senders > 1 for channel in channels):
@@ -392,8 +392,6 @@ class _TmaCopy:
         box = (*(extents.get(d, form.box[d]) for d in form.order), *(1 for _ in others))
         spec = TensorMapSpec(ctx.argument_name(put.array), (*(of[d] for d in form.order), *others), box, form.swizzle_bytes)
         tensormap = ctx.tensormap(put.array, spec)
-        leader = ctx.leader()
-        ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=leader))
         ctx.require(Requirement("align", spec.arg, 16))
         require_coordinates(ctx, put.array)
         return _TmaCopy(put, channel.layout, form, part, tensormap, _slot_address(ctx, channel, slot))

@@ -678,11 +678,19 @@ class Context:
     def tensormap(self, array: SSAValue, spec: TensorMapSpec) -> SSAValue:
         """The generic address of a tensor map over `array`, which becomes a parameter."""
 
-        def make() -> SSAValue:
+        def make() -> str:
             name = next((param.name for param in self.params.values() if param.tensormap == spec), None)
             if name is None:
                 name = f"tm_{spec.arg}_{sum(param.kind == 'tensormap' for param in self.params.values())}"
                 self.params[name] = Param("tensormap", name, spec.arg, 0, spec)
+            return name
+
+        return self.tensormap_address(self.once(("name of tensormap", spec), make), spec)
+
+    def tensormap_address(self, name: str, spec: TensorMapSpec) -> SSAValue:
+        """The generic address of the tensor map that is the parameter `name`."""
+
+        def make() -> SSAValue:
             op = ptx.ParamAddressOp.make(name)
             self.add_op(op)
             return op.res

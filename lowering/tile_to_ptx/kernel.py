@@ -79,6 +79,7 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
         ctx.set(argument, ctx.once(("grid", axis), lambda block_id=block_id: ctx.widen(block_id)))
     lower_block(ctx, kernel.body.block)
     finish_stores(ctx)
+    _prefetch_maps(ctx)
     if tile.cluster_shape(kernel) is not None:  # shared memory goes with its block, and others may still send to it
         ctx.inst("barrier.cluster.arrive")
         ctx.inst("barrier.cluster.wait")
@@ -103,6 +104,19 @@ def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
         result.attributes[PDL] = pdl
     result.location = kernel.location
     return result
+
+
+def _prefetch_maps(ctx: Context) -> None:
+    """Has the tensor maps fetched as the first thing that the block does: that takes as long as setting up barriers, and telling roles apart. Those of
+    loads first."""
+    accesses = _accesses(ctx.kernel)
+    written = {ctx.argument_name(array) for array, access in accesses.items() if access == "w"}
+    maps = [param for param in ctx.params.values() if param.tensormap is not None]
+    for param in sorted(maps, key=lambda param: param.arg in written):
+        assert param.tensormap is not None
+        address = ctx.tensormap_address(param.name, param.tensormap)
+        with ctx.in_prologue():
+            ctx.inst("prefetch.tensormap", [address], guard=ctx.leader())
 
 
 def _accesses(kernel: tile.KernelOp) -> dict[object, str]:
@@ -144,6 +158,8 @@ def _plan(ctx: Context, shared_bytes: int) -> LaunchPlan:
             requirements[Requirement("align", name, align.value.data)] = None
         if noalias:
             requirements[Requirement("noalias", name, 1)] = None
+    if not (ctx.messages or ctx.workspace_bytes or set(accesses.values()) & {"w", "rw"}):
+        ctx.note(f"kernel '{kernel.sym_name.data}' stores nothing: no call of it has any effect")
     for symbol in kernel.divisors.data if kernel.divisors is not None else ():
         requirements[Requirement("divisible", symbol, kernel.divisor(symbol))] = None
     return LaunchPlan(

@@ -3,7 +3,8 @@
 **Addresses.** A tile's element at coordinate c of array dimension d lies at base + Σ (start_d + c_d)·stride_d. The starts are the same for the whole
 block; the thread's own coordinates are known in the prologue; what differs between the values of one thread is a constant along each
 dimension. So an address is one 64-bit base for the thread, plus, for each distinct position along dimensions whose stride is only known at
-launch, a multiple of that stride, plus an immediate offset along the others. Offsets are 64 bits wide throughout.
+launch, a multiple of that stride, plus an immediate offset along the others. Only multiples by powers of two are held for the whole kernel: the address of a
+position follows from that of the position with one binary digit less. Offsets are 64 bits wide throughout.
 
 **Bounds.** Along each dimension the thread computes how far its own position is from the edge, once; a value at constant distance c from it is inside
 where that exceeds c: one comparison with an immediate for each distinct position along each dimension, combined for each access.

@@ -34,13 +34,13 @@ def place_prologue(block: Block, ops: Sequence[Operation], start: Operation | No
     place: list[Operation] = []
     """Before which op goes what has to be there before number i: it, or what has gone there already, which comes later in `ops`."""
     first_loop: int | None = None
-    op: Operation | None = start
-    while op is not None:
-        if first_loop is None and any(isinstance(inner, LOOPS) for inner in op.walk()):
+    following: Operation | None = start
+    while following is not None:
+        if first_loop is None and any(isinstance(inner, LOOPS) for inner in following.walk()):
             first_loop = len(place)
-        number[op] = len(place)
-        place.append(op)
-        op = op.next_op
+        number[following] = len(place)
+        place.append(following)
+        following = following.next_op
     if first_loop is None:
         return
     for op in reversed(ops):

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd
 from functools import lru_cache, reduce
+from math import gcd
 from operator import or_
 
 from xdsl.ir import SSAValue

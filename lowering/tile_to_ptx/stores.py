@@ -61,7 +61,6 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
     tensormap = ctx.tensormap(op.array, spec)
     first_row = ctx.const(0) if own is None else _first_row(ctx, own)
     issuer = ctx.leader() if own is None else ctx.elected()
-    ctx.once(("prefetch", tensormap), lambda: ctx.inst("prefetch.tensormap", [tensormap], guard=ctx.leader()))
     ctx.require(Requirement("align", spec.arg, 16))
     require_coordinates(ctx, op.array)
     ctx.order_access(op.array, "w")

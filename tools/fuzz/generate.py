@@ -394,7 +394,8 @@ class _Generator:
         else:
             extents = tuple(shape[t] + self.random.choice((0, 0, -1, 5)) if t >= 0 else self.random.choice((1, 4, 17, 64)) for t in along)
             data = self.random.choices(list(DATA), list(DATA.values()))[0]
-            view = self.random.choice(("dense", "dense", "dense", "sliced", *(["transposed"] if rank > 1 else [])))
+            views = ["dense", "dense", "dense", "sliced", *(["transposed"] if rank > 1 else [])]
+            view: str = self.random.choice(views)
             array = Array(f"in{len(self.arrays)}", self.element(), tuple(max(1, extent) for extent in extents), view, data)
             self.arrays.append(array)
         kind = Type(array.element, shape)
