@@ -142,6 +142,17 @@ def nearest_location(at: Any) -> Location | None:
     return place
 
 
+def value_name(value: Any) -> str:
+    """What messages call a value: its name, or what made it and where: '%acc', 'the load at 12:16'."""
+    from xdsl.ir import OpResult
+
+    if value.name_hint:
+        return f"%{value.name_hint}"
+    maker = value.op.name.rsplit(".", 1)[-1] if isinstance(value, OpResult) else "value"
+    place = location_of(value) or nearest_location(value.owner)
+    return f"the {maker} at {place.line}:{place.column}" if place is not None else f"a {maker}"
+
+
 def location_attr(at: Any) -> Any:
     """The location attribute for a place: of an operation, value, `Location`, or unknown. The inverse of `location_of`.
 

@@ -19,7 +19,6 @@ TILES = [
     {"BM": 64, "BN": 256, "stages": 2},
     {"BM": 64, "BN": 128, "stages": 4},
     {"BM": 64, "BN": 128},
-    {"BM": 64, "BN": 64},
 ]
 """Extents of the tile of a product: each call takes the fastest for its own. Of small tiles with few buffers a multiprocessor holds two blocks, one of which
 computes while the other stores."""

@@ -40,6 +40,8 @@ from ..passes.machine_costs import (
     LANES_PER_CLOCK,
     MEGAHERTZ,
     MEMORY_BYTES_PER_CLOCK,
+    PARTIAL_SECTOR_COST,
+    SECTOR_BYTES,
     STORE_BYTES_PER_CLOCK,
     SUSTAINED,
 )
@@ -90,6 +92,7 @@ def count_work(module: ModuleOp, target: Target) -> Work:
     filled = {op.channel: op for op in puts}
     ahead = sum(ring_bytes(op, 1) * max(1, op.depth.value.data - 1) for op in channels if op.res in filled)
     latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
+    counter.staged = any(isinstance(op, async_copy.StoreOp) for op in kernel.walk())
     terms = tuple(counter.term(trips, shared) for (trips, shared), found in counter.terms.items() if any(found))
     in_flight = ahead + (0 if ahead else counter.loaded)
     axis = max(range(len(shape)), key=lambda axis: shape[axis])
@@ -121,12 +124,17 @@ class _Counter:
         self.kernel = kernel
         self.terms: dict[tuple[tuple[str, ...], bool], list[float]] = {}
         self.requests: dict[tuple[tuple[str, ...], bool], list[Request]] = {}
+        self.by_halves: dict[tuple[tuple[str, ...], bool], float] = {}
+        """Bytes that threads store into parts of sectors, unless the stores are staged."""
+        self.staged = False
         self.loaded = 0
         """Bytes that threads load, at most, in one block of operations: those that are under way together."""
 
     def term(self, trips: tuple[str, ...], shared: bool) -> Term:
         """What was counted for these trips."""
         compute, copied, stored, exchanged = map(ceil, self.terms[trips, shared])
+        if not self.staged:
+            stored += ceil(self.by_halves.get((trips, shared), 0.0) * (PARTIAL_SECTOR_COST - 1))
         return Term(trips, compute, copied, stored, shared, exchanged, tuple(self.requests.get((trips, shared), ())))
 
     def block(self, block: Block, loops: tuple[str, ...], shared: bool = False) -> None:
@@ -153,6 +161,8 @@ class _Counter:
                     self.requests.setdefault((loops, shared), []).append(request)
             elif may_write(op):
                 here[2] += _bytes(op.value)
+                if isinstance(op, tile.StoreOp) and _row_piece(op) < SECTOR_BYTES:
+                    self.by_halves[loops, shared] = self.by_halves.get((loops, shared), 0.0) + _bytes(op.value)
             elif isinstance(op, tile.DotOp | async_copy.DotOp):
                 wgmma = isinstance(op, async_copy.DotOp)
                 here[0] += dot_clocks(op) / (SUSTAINED if wgmma else 1)
@@ -161,6 +171,22 @@ class _Counter:
             else:
                 here[0] += _arithmetic(op)
         self.loaded = max(self.loaded, loaded)
+
+
+def _row_piece(op: tile.StoreOp) -> int:
+    """Bytes side by side in memory that a warp stores at once, where its layout says; a whole sector where it does not."""
+    kind = op.value.type
+    if not isinstance(kind, TensorType) or not isinstance(kind.encoding, TVLayoutAttr):
+        return SECTOR_BYTES
+    strides = dot_rules.static_strides(op.array.type)
+    inner = next((d for d, dim in enumerate(op.tile_dims()) if strides[dim] == 1), None)
+    if inner is None:
+        return SECTOR_BYTES
+    layout, piece = kind.encoding.data, 1
+    for mode in (*layout.value[:1], *layout.thread):
+        if mode.stride[inner] == piece and not any(stride for dim, stride in enumerate(mode.stride) if dim != inner):
+            piece *= mode.extent
+    return piece * memory_bytes(kind.element_type)
 
 
 FMA_LANES = 128

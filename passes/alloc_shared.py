@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Operation, Region
 
 from ..dialects import async_copy, tile
-from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location
+from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location, value_name
 from ..dialects.layout import TVLayout
 from ..dialects.layout_attrs import ConvertOp, SharedLayoutAttr, TVLayoutAttr
 from ..dialects.target import Target
@@ -69,7 +69,7 @@ class AllocShared(Pass):
         for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
             channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
             rings = [_ring(op) for op in channels]
-            if sum(ring.bytes(ring.depth) for ring in rings) + scratch_bound(kernel) > target.max_shared_bytes:
+            if _total_bytes(rings) + scratch_bound(kernel) > target.max_shared_bytes:
                 for channel in channels:
                     if not channel.joins_roles():  # what one role fills and takes can rather be one ring with others than in step with them
                         channel.properties.pop("lockstep", None)
@@ -77,31 +77,37 @@ class AllocShared(Pass):
             _place(kernel, rings, target)
 
 
-def shared_table(module: ModuleOp, target: Target) -> list[str]:
-    """The buffers of a module whose channels are placed, a line each, and the total, the limit and how many stages would fit; empty without channels."""
-    lines: list[str] = []
-    for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-        rings = [_ring(op) for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
-        if not rings:
-            continue
-        named = [(_ring_name(ring), ring) for ring in rings]
-        width = max(len(name) for name, _ in named)
-        lines += [f"{name:<{width}}  {_ring_text(ring)}" for name, ring in named]
-        scratch = scratch_bound(kernel)
-        if scratch:
-            lines.append(f"{'exchanges':<{width}}  at most {scratch} bytes")
-        total = sum(ring.bytes(ring.depth) for ring in rings)
-        deeper = most_stages(rings, target.max_shared_bytes - scratch)
-        lines.append(f"{'total':<{width}}  {total + scratch} of {target.max_shared_bytes} bytes; {deeper} stages of each would fit")
-    return lines
+def shared_table(kernel: tile.KernelOp, target: Target, shared_bytes: int) -> list[str]:
+    """Where the `shared_bytes` of a block went, of a kernel whose channels are placed: its buffers, a line each, what threads exchange through, the total, the
+    limit and how many stages would fit; empty where there are none."""
+    rings = [_ring(op) for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+    stated = kernel.attributes.get("shared")
+    placed = stated.value.data if isinstance(stated, IntegerAttr) else 0
+    rows = [(_ring_name(ring), _ring_text(ring)) for ring in rings]
+    if barriers := _total_bytes(rings) - sum(ring.slot_bytes * ring.depth for ring in rings):
+        rows.append(("mbarriers", f"{barriers} bytes"))
+    if shared_bytes > placed:
+        rows.append(("exchanges", f"{shared_bytes - placed} bytes"))
+    if not rows:
+        return []
+    fitting = f"; {most_stages(rings, target.max_shared_bytes - shared_bytes + placed)} stages of each would fit" if rings else ""
+    rows.append(("total", f"{shared_bytes} of {target.max_shared_bytes} bytes{fitting}"))
+    width = max(len(name) for name, _ in rows)
+    return [f"{name:<{width}}  {text}" for name, text in rows]
 
 
 def most_stages(rings: Sequence[_Ring], room: int) -> int:
     """The largest depth that all channels could have in `room` bytes."""
     depth = 0
-    while depth < MOST_STAGES and sum(ring.bytes(depth + 1) for ring in rings) <= room:
+    while depth < MOST_STAGES and _total_bytes(rings, depth + 1) <= room:
         depth += 1
     return depth
+
+
+def _total_bytes(rings: Sequence[_Ring], depth: int | None = None) -> int:
+    """Bytes of all rings, at this depth or each at its own; those in lockstep have one set of mbarriers."""
+    buffers = sum(ring.slot_bytes * (depth or ring.depth) for ring in rings)
+    return buffers + sum(MBARRIER_BYTES * group[0].barriers * (depth or group[0].depth) for group in _in_groups(rings))
 
 
 MOST_STAGES = 64
@@ -109,12 +115,12 @@ MOST_STAGES = 64
 
 
 def _ring_name(ring: _Ring) -> str:
-    return f"%{ring.op.res.name_hint}" if ring.op.res.name_hint else "a channel"
+    return value_name(ring.op.res)
 
 
 def _ring_text(ring: _Ring) -> str:
     tile_text = f"{'x'.join(map(str, ring.op.res.type.shape))}x{ring.op.res.type.element}"
-    return f"{tile_text}, {ring.slot_bytes} bytes × {ring.depth} stages = {ring.bytes(ring.depth)} bytes"
+    return f"{tile_text}, {ring.slot_bytes} bytes × {ring.depth} stages = {ring.slot_bytes * ring.depth} bytes"
 
 
 def slot_bytes(channel: async_copy.ChannelOp) -> int:
@@ -212,7 +218,7 @@ def _ring(channel: async_copy.ChannelOp) -> _Ring:
 
 
 def _place(kernel: tile.KernelOp, rings: Sequence[_Ring], target: Target) -> None:
-    total = sum(ring.bytes(ring.depth) for ring in rings)
+    total = _total_bytes(rings)
     if total > target.max_shared_bytes:
         raise _too_much(kernel, rings, total, target)
     at = 0

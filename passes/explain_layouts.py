@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue
 
 from ..dialects import async_copy, tile
-from ..dialects.diagnostics import Location, nearest_location
+from ..dialects.diagnostics import Location, nearest_location, value_name
 from ..dialects.layout import Mode, SharedLayout, TVLayout
 from ..dialects.layout_attrs import ConvertOp, SharedLayoutAttr, tv_layout_of
 from ..dialects.linear_layout import conflict_ranks
@@ -302,8 +302,7 @@ def staged_accesses(kernel: tile.KernelOp, target: Target) -> list[tuple[BankAcc
 def _conversion(solved: Solved, op: ConvertOp) -> Choice:
     kind = op.source.type
     assert isinstance(kind, TensorType)
-    name = f"%{op.source.name_hint}" if op.source.name_hint else "a value"
-    choice = Choice(nearest_location(op), name, f"conversion {_tile_text(kind)}")
+    choice = Choice(nearest_location(op), value_name(op.source), f"conversion {_tile_text(kind)}")
     source, result = tv_layout_of(kind), tv_layout_of(op.result.type)
     assert source is not None and result is not None
     choice.lines += [("from", str(source)), ("to", str(result))]

@@ -17,13 +17,14 @@ from html import escape
 from math import ceil
 from string import ascii_letters
 
+from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 from ..dialects import async_copy
-from ..dialects.diagnostics import location_of, nearest_location
+from ..dialects.diagnostics import location_of, nearest_location, value_name
 from ..dialects.layout_attrs import TVLayoutAttr
 from .alloc_shared import slot_bytes
-from .loop_timing import NAMES, TENSOR, TMA, UNITS, Busy, LoopTiming, Step
+from .loop_timing import COPIES, TENSOR, UNITS, Busy, LoopTiming, Step
 
 COLUMNS = 64
 WIDTH, ROW_HEIGHT, LEFT = 720, 22, 110
@@ -48,6 +49,11 @@ def describe(timing: LoopTiming) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
+def describe_untimed(loop: scf.ForOp) -> str:
+    """A line about a loop that has no timeline."""
+    return f"{_place(loop)} loop: it takes nothing from channels and has no dots, so nothing is scheduled and there is no timeline"
+
+
 def _place(op: Operation) -> str:
     location = nearest_location(op)
     return str(location) if location is not None else "?"
@@ -60,7 +66,7 @@ def _shares(timing: LoopTiming) -> str:
         ((work / interval, unit) for unit, work in timing.work.items()),
         key=lambda share: (-share[0], UNITS.index(share[1])),
     )
-    return ", ".join(f"{NAMES[unit]} {share:.0%}".replace("%", " %") for share, unit in shares if share >= 0.01)
+    return ", ".join(f"{timing.unit_name(unit)} {share:.0%}".replace("%", " %") for share, unit in shares if share >= 0.01)
 
 
 def _verdict(timing: LoopTiming) -> str:
@@ -76,8 +82,7 @@ def _holdings(timing: LoopTiming) -> list[str]:
     for channel in channels:
         op = channel.owner
         if isinstance(op, async_copy.ChannelOp):
-            name = f"%{channel.name_hint}" if channel.name_hint else "a channel"
-            found.append(f"{name} {op.depth.value.data} × {slot_bytes(op)} bytes")
+            found.append(f"{value_name(channel)} {op.depth.value.data} × {slot_bytes(op)} bytes")
     registers = 0
     for step in timing.steps:
         op = step.ops[0]
@@ -91,8 +96,7 @@ def _holdings(timing: LoopTiming) -> list[str]:
 def _rows(timing: LoopTiming) -> list[tuple[str, list[Busy]]]:
     """The rows that something stands in: units first, then the warpgroups."""
     names = [
-        (NAMES[TENSOR], TENSOR),
-        (NAMES[TMA], TMA),
+        *((timing.unit_name(unit), unit) for unit in (TENSOR, COPIES)),
         *((f"warpgroup {group}",) * 2 for group in range(timing.groups)),
     ]
     rows = [(title, [busy for busy in timing.timeline if busy.row == row]) for title, row in names]

@@ -27,7 +27,7 @@ from xdsl.dialects.builtin import IndexType, NoneAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 
 from ..dialects import async_copy, pins, tile
-from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location
+from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location, value_name
 from ..dialects.layout import LayoutError, Mode, SharedLayout, TVLayout
 from ..dialects.layout_attrs import SharedLayoutAttr
 from ..dialects.target import Target
@@ -188,7 +188,7 @@ def _name(value: SSAValue) -> str:
     if value.name_hint is None and isinstance(value.type, async_copy.PendingType):
         awaited = (use.operation.results[0] for use in value.uses if isinstance(use.operation, async_copy.AwaitOp))
         value = next(awaited, value)
-    return f"%{value.name_hint}" if value.name_hint else "a value"
+    return value_name(value)
 
 
 def _add_classes(made: LayoutProblem) -> None:

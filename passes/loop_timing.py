@@ -1,7 +1,7 @@
 """How long a trip of a scheduled loop takes, what limits it, and how far it is from the best that any order could reach.
 
 A model of one multiprocessor. Each warpgroup of the consumers is a *stream* that does the loop's operations in order, and so is the producer. Streams share
-*units*: tensor cores, special functions, arithmetic (which is issue slots), conversions, shuffles, shared memory, TMA. Dots and copies go on by
+*units*: tensor cores, special functions, arithmetic (which is issue slots), conversions, shuffles, shared memory, copies into channels (TMA, where it does them). Dots and copies go on by
 themselves once issued; a stream stands still at an `async.await`, at a `get` of a slot that is not there yet, and at a `put` into a slot that is not free yet. What
 stands between two such places is one *stretch*: the assembler mixes its instructions, so that it takes as long as its busiest unit.
 
@@ -48,11 +48,11 @@ WARP = 32
 SETTLING_TRIPS, MEASURED_TRIPS = 8, 8
 PIECES = 8
 """In how many parts a stretch asks for its units, so that two warpgroups that compute at one time share them."""
-TENSOR, TMA = "tensor", "tma"
+TENSOR, COPIES = "tensor", "copies"
 CLOSE = 1.01
 """Times the bound, up to which an interval counts as optimal: the model is no more exact than that."""
 
-UNITS = (TENSOR, "alu", "sfu", "convert", "shuffle", "shared", TMA)
+UNITS = (TENSOR, "alu", "sfu", "convert", "shuffle", "shared", COPIES)
 NAMES = {
     TENSOR: "tensor cores",
     "alu": "arithmetic",
@@ -60,7 +60,7 @@ NAMES = {
     "convert": "conversions",
     "shuffle": "shuffles",
     "shared": "shared memory",
-    TMA: "TMA",
+    COPIES: "copies",
 }
 
 ELEMENT_COSTS: dict[type[Operation], dict[str, float]] = {
@@ -92,7 +92,7 @@ ELEMENT_COSTS: dict[type[Operation], dict[str, float]] = {
 @dataclass(eq=False, slots=True)
 class Step:
     """One thing that a stream does. `kind`: "stretch" (with `work`: clocks of each unit for one warpgroup), "dot" (`clocks` of the tensor cores
-    for one warpgroup), "await", "get", "release", or "put" (`clocks` of TMA). `waits`: the pending tile or token that it waits for."""
+    for one warpgroup), "await", "get", "release", or "put" (`clocks` of the copies). `waits`: the pending tile or token that it waits for."""
 
     kind: str
     ops: list[Operation]
@@ -130,6 +130,12 @@ class LoopTiming:
     start: float
     """Where the steady state that `timeline` shows begins."""
 
+    def unit_name(self, unit: str) -> str:
+        """What readers call a unit: copies are TMA's, or those that the threads issue."""
+        puts = [op for step in (*self.steps, *self.puts) if step.kind == "put" for op in step.ops if isinstance(op, async_copy.PutOp)]
+        by_tma = bool(puts) and all(put.via is not None and put.via.data == "tma" for put in puts)
+        return "TMA" if unit == COPIES and by_tma else NAMES[unit]
+
     @property
     def bound(self) -> float:
         return max(self.chain, *self.work.values())
@@ -138,11 +144,17 @@ class LoopTiming:
     def limit(self) -> str:
         """What sets the bound."""
         unit = max(self.work, key=self.work.__getitem__)
-        return NAMES[unit] if self.work[unit] >= self.chain else "a chain of dependent operations"
+        return self.unit_name(unit) if self.work[unit] >= self.chain else "a chain of dependent operations"
 
     @property
     def optimal(self) -> bool:
         return self.interval <= self.bound * CLOSE
+
+
+def untimed_loops(module: ModuleOp) -> list[scf.ForOp]:
+    """The innermost loops that `time_loops` has nothing to say of."""
+    loops = [op for op in module.walk() if isinstance(op, scf.ForOp)]
+    return [op for op in loops if not _computes(op) and not any(isinstance(inner, scf.ForOp) for inner in op.body.walk())]
 
 
 def time_loops(module: ModuleOp) -> list[LoopTiming]:
@@ -175,9 +187,9 @@ def time_loop(loop: scf.ForOp) -> LoopTiming:
         for unit, clocks in step.work.items():
             work[unit] += groups * clocks
         if step.kind == "put":
-            work[TMA] += step.clocks
+            work[COPIES] += step.clocks
     for step in puts:
-        work[TMA] += step.clocks
+        work[COPIES] += step.clocks
     return LoopTiming(
         loop,
         steps,
@@ -471,11 +483,11 @@ class _Model:
         self.put_count[channel] += 1
         put = step.ops[0]
         assert isinstance(put, async_copy.PutOp)
-        start = max(when, self.free[TMA])
-        self.free[TMA] = start + step.clocks
-        self._busy(TMA, start, self.free[TMA], step, stream)
+        start = max(when, self.free[COPIES])
+        self.free[COPIES] = start + step.clocks
+        self._busy(COPIES, start, self.free[COPIES], step, stream)
         latency = COPY_LATENCY.get(put.via.data if put.via is not None else "", 0)
-        self.filled[channel].append(self.free[TMA] + latency)
+        self.filled[channel].append(self.free[COPIES] + latency)
         if stream.name == "producer":
             stream.now = when
         return True

@@ -19,8 +19,8 @@
 
 First the unknowns that infer-layouts solved for (`passes/explain_layouts.py`); then the buffers of the final program; then, operation by operation, the code.
 Layouts and channels of the last part are those of the 'schedule' level; the code is counted in the PTX that comes of it, by the source places that it carries: what
-moves data, waits, or computes matrices and special functions by name, the rest as a number. Operations that stand at one place share the
-line of code. docs/layouts.md says how layouts are read.
+moves data, waits, or computes matrices and special functions by name, the rest as a number. Operations that stand at one place of the source are
+shown together, above the code of all of them. docs/layouts.md says how layouts are read.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
     from xdsl.ir import Attribute, Operation, SSAValue
 
+    from ..dialects.launch_plan import LaunchPlan
     from .launch import Variant
 
+OF_GRID = ("tile.block_index", "tile.block_count", "tile.grid_extent")
+"""Operations about the grid alone: shown only where nothing else stands at their place."""
 COMMON_UNITS = ("alu", "fma", "branch")
 """Units whose instructions are in every kernel's arithmetic of addresses and loops."""
 
@@ -49,32 +52,33 @@ def explain(module: ModuleOp, variant: Variant, planned: ModuleOp) -> str:
     plan = variant.plan
     lines = [f"{plan.name} for {plan.target}: {plan.threads // 32} warps, {plan.shared_bytes} bytes of shared memory"]
     lines += [f"assumes: {variant.facts}", *[f"note: {note}" for note in variant.notes]]
-    lines += ["", *_choices(planned, plan.target), *_clusters(planned, plan.target), *_shared_memory(module, plan.target), *_loops(module)]
+    lines += ["", *_choices(planned, plan.target), *_clusters(planned, plan.target), *_shared_memory(module, plan), *_loops(module)]
     code = instructions(variant.program())
-    shown: set[Location] = set()
+    places: dict[Location | None, list[Operation]] = {}
     for op in module.walk():
-        if isinstance(op, tile.KernelOp | tile.ReturnOp):
-            continue
-        layouts = _layouts(op)
-        if not layouts and not op.name.startswith(("async.", "tile.")):
-            continue
-        place = location_of(op)
-        lines += ["", f"{place or '?'}  {_headline(op)}"]
-        if isinstance(op, async_copy.ChannelOp):
-            lines.append(f"  ring    {op.depth.value.data} buffers")
-        lines += [f"  layout  {layout}" for layout in layouts]
-        if place is not None and place not in shown and (counts := code.get(place)):
-            shown.add(place)
-            lines.append(f"  code    {_counted(counts)}")
+        if not isinstance(op, tile.KernelOp | tile.ReturnOp) and (_layouts(op) or op.name.startswith(("async.", "tile."))):
+            places.setdefault(location_of(op), []).append(op)
+    for place, ops in places.items():
+        told = [op for op in ops if op.name not in OF_GRID] or ops
+        found = {_headline(op): op for op in reversed(told)}
+        lines.append("")
+        for headline, op in reversed(found.items()):
+            lines.append(f"{place or '?'}  {headline}")
+            if isinstance(op, async_copy.ChannelOp):
+                lines.append(f"  ring    {op.depth.value.data} buffers")
+            lines += [f"  layout  {layout}" for layout in _layouts(op)]
+        if place is not None and (counts := code.get(place)):
+            lines.append(f"  code    {_counted(counts)}{f' (of all {len(found)} above)' if len(found) > 1 else ''}")
     return "\n".join(lines) + "\n"
 
 
 def _loops(module: ModuleOp) -> list[str]:
-    """The schedules of loops, as a model of their time shows them."""
-    from ..passes.explain_loops import describe
-    from ..passes.loop_timing import time_loops
+    """The schedules of loops, as a model of their time shows them; of the others that there is none."""
+    from ..passes.explain_loops import describe, describe_untimed
+    from ..passes.loop_timing import time_loops, untimed_loops
 
     text = [describe(timing).rstrip("\n") for timing in time_loops(module)]
+    text += [describe_untimed(loop) for loop in untimed_loops(module)]
     return ["", "Loops", *text] if text else []
 
 
@@ -107,16 +111,18 @@ def _choices(planned: ModuleOp, target: str) -> list[str]:
     return lines
 
 
-def _shared_memory(module: ModuleOp, target: str) -> list[str]:
-    """A table of the channels' buffers, and how those are written that TMA stores from."""
+def _shared_memory(module: ModuleOp, plan: LaunchPlan) -> list[str]:
+    """A table of the channels' buffers and of what else a block has, and how those are written that TMA stores from."""
     from ..dialects import tile
     from ..dialects.target import get_target
     from ..passes.alloc_shared import shared_table
     from ..passes.explain_layouts import staged_accesses
 
-    rows = shared_table(module, get_target(target))
+    target = get_target(plan.target)
+    rows: list[str] = []
     for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-        rows += [str(access) for access, _ in staged_accesses(kernel, get_target(target))]
+        rows += shared_table(kernel, target, plan.shared_bytes)
+        rows += [str(access) for access, _ in staged_accesses(kernel, target)]
     return ["", "Shared memory", *(f"  {row}" for row in rows)] if rows else []
 
 

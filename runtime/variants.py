@@ -46,6 +46,12 @@ SPLIT_TOLERANCE = 1.08
 
 log = logging.getLogger("tesela")
 
+SPLIT_MUST_PAY = 1.15
+"""How many times as long the best choice without a split must be expected to take: about the model's error."""
+COUNTED_DIVISOR = 16
+"""Elements of one byte in what TMA stores at least (PTX ISA 9.0 §5.5)."""
+
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Choice:
@@ -96,7 +102,10 @@ class Row:
 
 
 def best(rows: Sequence[Row]) -> Row:
-    """The one to take, of rows in order of preference that can be taken."""
+    """The one to take, of rows in order of preference that can be taken. A split, which also rounds differently, must be expected to pay clearly."""
+    whole = [row for row in rows if row.choice.parts == 1]
+    if whole and min(row.cost for row in whole) <= SPLIT_MUST_PAY * min(row.cost for row in rows):
+        rows = whole
     limit = TOLERANCE * min(row.cost for row in rows)
     return next(row for row in rows if row.cost <= limit)
 
@@ -195,8 +204,9 @@ class Programs:
                 yield Row(Choice(program, parts), self.label(Choice(program, parts)), estimate(work, dims, multiprocessors, nbytes, parts))
 
     def work(self, program: int, facts: Facts, target: Target) -> Work | TeselaError:
-        """The counts of a program, or why it is refused. Divisors of dimensions decide on bounds checks alone, and are left out: so there are few different facts."""
-        facts = replace(facts, divisors=())
+        """The counts of a program, or why it is refused. Of the dimensions' divisors only whether they are multiples of 16 is told, which decides on what TMA can
+        store: so there are few different facts."""
+        facts = replace(facts, divisors=tuple((name, COUNTED_DIVISOR) for name, divisor in facts.divisors if divisor % COUNTED_DIVISOR == 0))
         key = (program, facts, target.name)
         found = self._works.get(key)
         if found is None:

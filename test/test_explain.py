@@ -24,14 +24,27 @@ LOAD = 13
 """The line of softmax.mlir's first load."""
 
 
+PLACE = re.compile(r"(\S*:\d+:\d+)  (.*)")
+
+
 def blocks(text: str) -> dict[str, list[str]]:
-    """The lines below each headline."""
-    found = {}
+    """The lines below each headline; the code of a place below all of its headlines."""
+    found: dict[str, list[str]] = {}
     for paragraph in text.split("\n\n")[1:]:
-        head, *rest = paragraph.splitlines()
-        if head in ("Shared memory", "Loops") or head.startswith("Layouts: "):
+        lines = paragraph.splitlines()
+        if lines[0] in ("Shared memory", "Loops") or lines[0].startswith("Layouts: "):
             continue
-        found.setdefault(head.split("  ", 1)[1], rest)
+        heads, code = [], []
+        for line in lines:
+            if match := PLACE.fullmatch(line):
+                heads.append(match[2])
+                found.setdefault(heads[-1], [])
+            elif line.startswith("  code "):
+                code.append(line)
+            else:
+                found[heads[-1]].append(line)
+        for head in heads:
+            found[head] += code
     return found
 
 
@@ -66,6 +79,37 @@ def test_every_instruction_is_counted_once():
     (place,) = [place for place, counts in instructions(program).items() if any("wgmma.mma_async" in opcode for opcode in counts)]
     assert place == Location(str(EXAMPLES / "gemm.mlir"), place.line, place.column)
     assert "tile.dot" in (EXAMPLES / "gemm.mlir").read_text().splitlines()[place.line - 1]
+
+
+@pytest.mark.parametrize("target", ("sm_80", "sm_90a"))
+@pytest.mark.parametrize("program", ("gemm.mlir", "softmax.mlir", "add.mlir"))
+def test_shared_memory_has_one_total(program: str, target: str):
+    """The rows of the table add up to what the launch plan asks for, up to the gap before what is exchanged."""
+    kernel = tesela.compile(EXAMPLES / program, target)
+    text, held = kernel.explain(), kernel.plan().shared_bytes
+    assert f"warps, {held} bytes of shared memory" in text
+    rows = re.findall(r"^  (?:mbarriers|exchanges) +(\d+) bytes$|^  %\S+ .* stages = (\d+) bytes$", text, re.MULTILINE)
+    assert sum(int(a or b) for a, b in rows) == held
+    assert re.findall(r"^  total +(\d+) of", text, re.MULTILINE) == ([str(held)] if held else [])
+
+
+def test_code_stands_below_all_that_stand_at_its_place():
+    """Every place once, with all of its operations; what was said to be the code of the first of them is that of all."""
+    text = tesela.compile(EXAMPLES / "gemm.mlir").explain(target="sm_90a")
+    (paragraph,) = [part for part in text.split("\n\n") if "wgmma.mma_async" in part]
+    heads = [match[2] for line in paragraph.splitlines() if (match := PLACE.fullmatch(line))]
+    assert any("async.dot" in head for head in heads) and f"(of all {len(heads)} above)" in paragraph
+    places = [PLACE.match(part)[1] for part in text.split("\n\n") if PLACE.match(part) and " = " in part.splitlines()[0]]
+    assert len(set(places)) == len(places)
+    assert "tile.grid_extent" not in text and "tile.block_index" not in text
+
+
+def test_values_without_names_are_told_by_what_made_them():
+    from tesela.tools.sources import compile_source
+
+    text = "".join(compile_source(str(EXAMPLES / name), "sm_90a", None).explain() for name in ("softmax.py", "gemm.py"))
+    assert "a value" not in text and "a channel" not in text and re.search(r"softmax.py:22:44  the load at 22:44  1024xf32", text)
+    assert re.search(r"the channel at \d+:\d+ 4 × 16384 bytes", text)
 
 
 def test_a_loaded_kernel_says_why_not():

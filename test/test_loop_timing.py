@@ -40,7 +40,7 @@ def test_gemm_is_bound_by_the_tensor_cores(tmp_path):
     """128·256·64 multiplications, 2048 a clock; 48 KiB, 106 bytes a clock."""
     timing = gemm(tmp_path)
     assert timing.work["tensor"] == 1024 == pytest.approx(timing.interval)
-    assert timing.work["tma"] == pytest.approx(49152 / 106)
+    assert timing.work["copies"] == pytest.approx(49152 / 106)
     assert timing.optimal and timing.limit == "tensor cores" and timing.groups == 2
     assert timing.chain == 512  # a warpgroup's dots add to one accumulator, one after another
 
@@ -88,6 +88,8 @@ def test_copies_by_the_threads_themselves(tmp_path):
     timing = gemm(tmp_path, target="sm_80")
     assert timing.work["tensor"] == 2048
     assert timing.interval >= timing.bound
+    text = describe(timing)
+    assert "TMA" not in text and re.search(r"^  copies +[a-z]", text, re.MULTILINE)
 
 
 def test_explain_shows_and_draws_it(tmp_path, capsys):
@@ -96,5 +98,15 @@ def test_explain_shows_and_draws_it(tmp_path, capsys):
     assert re.search(r"\n\nLoops\n.*gemm\.mlir:\d+:3 loop: 1024 clocks a trip; tensor cores 100 %", text)
     assert [path.name for path in tmp_path.iterdir()] == ["gemm-1.svg"]
     ElementTree.parse(tmp_path / "gemm-1.svg")
-    assert main(["explain", str(GEMM), "--svg", str(tmp_path / "nowhere")]) == 1
-    assert "cannot write" in capsys.readouterr().err
+    assert main(["explain", str(GEMM), "--svg", str(tmp_path / "new" / "folder")]) == 0
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["gemm-1.svg"]
+    (tmp_path / "file").touch()
+    assert main(["explain", str(GEMM), "--svg", str(tmp_path / "file")]) == 1
+    assert "cannot make the folder" in capsys.readouterr().err
+
+
+def test_a_loop_without_dots_and_channels_says_so(tmp_path, capsys):
+    assert main(["explain", str(GEMM.parent / "softmax.mlir"), "--svg", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert len(re.findall(r"softmax\.mlir:\d+:\d+ loop: it takes nothing from channels and has no dots", out)) == 2
+    assert "no timeline to draw" in err and not any(tmp_path.iterdir())

@@ -160,8 +160,8 @@ class _Builder:
                 wide = form.cls in ("global", "generic")
                 return Addr(Symbol("p") if form.cls == "param" else self.register("b64" if wide else "b32"))
             case "imm":
-                value = 128 if self.opcode.startswith("tensormap") else 1 if self.opcode.startswith("wgmma") else 16
-                return Imm(value)
+                values = {"tensormap": 128, "wgmma": 1, "setmaxnreg": 24}
+                return Imm(values.get(self.opcode.split(".")[0], 16))
             case "label":
                 return Label("L")
             case "sym":
