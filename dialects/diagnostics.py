@@ -16,10 +16,17 @@ paying for that import; `location_of` imports it only when it is handed an IR ob
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+TRACEBACK_VARIABLE = "TESELA_TRACEBACK"
+"""Environment variable; 1: errors keep the frames inside of this package."""
 
 Severity = Literal["error", "warning", "note"]
 
@@ -86,6 +93,25 @@ class TeselaError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.diagnostics, self.sources)
+
+
+def short(error: TeselaError) -> TeselaError:
+    """For `raise short(error) from None` where users call: the error without the frames between there and the place in the package that found the mistake, which
+    is theirs and which its diagnostics tell."""
+    return error if os.environ.get(TRACEBACK_VARIABLE) == "1" else error.with_traceback(None)
+
+
+def called_by_users(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: errors out of the function have short tracebacks."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TeselaError as error:
+            raise short(error) from None
+
+    return call
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from ..dialects.diagnostics import Diagnostic, TeselaError
 from ..dialects.dim_expr import DimExpr
 from ..dialects.tile import Predicate
 from ..dialects.tile_types import TOO_LARGE_HINT, too_large
+from .hints import CLOSE, conversion
 from .source import SourceFunction
 from .types import Dim, DType, bf16, combine, f8E4M3FN, f8E5M2, f16, f32, f64, i1, i8, i64, index, ui8
 from .values import ATTRIBUTES, Value, describe, is_number, type_text
@@ -206,7 +207,7 @@ class Builder:
         """TeselaError for a dimension that is not of the kernel's signature."""
         for name in expr.symbols():
             if name not in self._symbols:
-                near = difflib.get_close_matches(name, self._symbols, 1)
+                near = difflib.get_close_matches(name, self._symbols, 1, CLOSE)
                 hint = f"did you mean {near[0]}? " if near else ""
                 raise self.error(
                     f"the dimension {name} is the extent of no argument of the kernel",
@@ -340,7 +341,7 @@ class Builder:
             return self.cast(a, wide), self.cast(b, wide)
         raise self.error(
             f"{what} of {type_text(a.dtype, a.shape)} and {type_text(b.dtype, b.shape)}: the element types differ",
-            f"convert one operand, as in x.to({(a if a.dtype.bits >= b.dtype.bits else b).dtype.name})",
+            conversion(a.dtype, b.dtype),
         )
 
     # Shapes

@@ -443,6 +443,8 @@ def while_statement(t: Tracer, node: ast.While) -> None:
             loop.leave(None)
             return
         if condition is True:
+            if (found := next((inner for inner in ast.walk(node) if isinstance(inner, ast.Break)), None)) is not None:
+                raise t.rejected(found)
             raise t.error("the condition always holds: the loop never ends", "compare something that the body changes")
         _terminate(t, head, scf.ConditionOp.create(operands=[condition.ssa, *head.args]))
         loop.bind(body.args)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,11 +30,12 @@ from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-from ..dialects.diagnostics import Location, TeselaError
+from ..dialects.diagnostics import Location, TeselaError, called_by_users, short
 from ..dialects.dim_expr import DimExprError
 from ..runtime.space import PINS, Space, configurations
+from .hints import similar
 from .source import Capture, SourceFunction
-from .types import DTYPES, Array, ArrayError, DType, constexpr, outside_kernel
+from .types import DTYPES, Array, ArrayError, DType, caller_place, constexpr, outside_kernel
 from .words import Word
 
 if TYPE_CHECKING:
@@ -141,8 +143,7 @@ class KernelFunction:
         names = (*self.constants, *self.type_variables)
         for name in values:
             if name not in names:
-                near = _nearest(name, names)
-                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
+                hint = similar(name, names) or f"it has {', '.join(names) or 'none'}"
                 raise self.error(None, f"{self.name} has no compile-time parameter {name}", hint)
         for name in self.type_variables:
             value = values.get(name)
@@ -164,6 +165,7 @@ class KernelFunction:
             bound[name] = value
         return bound
 
+    @called_by_users
     def trace(self, **values: Any) -> ModuleOp:
         """The tile-level module for these compile-time values: constexpr parameters, and type variables, by name.
 
@@ -171,6 +173,7 @@ class KernelFunction:
         """
         return self._trace(self.bind(values))[0]
 
+    @called_by_users
     def ir(self, level: str = "tile", **values: Any) -> str:
         """The program's text at a level, 'tile', 'async', 'layout', 'schedule' or 'ptx-ir'; compile-time values as for `trace`."""
         if level != "tile":
@@ -183,15 +186,18 @@ class KernelFunction:
         """`trace()` with the default of every compile-time parameter: what `tesela.compile(kernel)` compiles."""
         return self.trace()
 
+    @called_by_users
     def compile(self, target: str | None = None, *, pins: Mapping[str, int] | None = None, **values: Any) -> Kernel:
         """The compiled kernel for these compile-time values; the same object each time. `pins` as for `tesela.compile`. Values and pins that are given
         are taken out of what variants leave open."""
         return self.program(values, target, pins).kernel
 
+    @called_by_users
     def explain(self, target: str | None = None, **values: Any) -> str:
         """What the compiler chose, value by value (`Kernel.explain`); compile-time values as for `trace`."""
         return self.compile(target, **values).explain()
 
+    @called_by_users
     def export(self, folder: str | os.PathLike[str], target: str | None = None, *, archs: Sequence[str] = (), **values: Any) -> None:
         """Write the kernel with these compile-time values to a folder, for `tesela.load_kernel` (`Kernel.export`)."""
         self.compile(target, **values).export(folder, archs=archs)
@@ -208,22 +214,26 @@ class KernelFunction:
         Arrays at the end that the kernel only writes may be left out, and are then allocated and returned. `target`, `device` and
         `stream` as for `tesela.compile` and `Kernel`. Raises TeselaError for a wrong kernel or wrong arguments.
         """
-        plain = not kwargs and target is None and len(args) in self._plain_counts
-        types: Any = None
-        if plain and self._typed:
-            try:
-                types = args[self._typed[0]].dtype if len(self._typed) == 1 else tuple([args[i].dtype for i in self._typed])
-            except (AttributeError, IndexError):  # an array that only its interface describes, or an output that is left out
-                plain = False
-        if plain and (found := self._plain.get(types)) is not None and found.is_current():
-            run = found.kernel.run
-            return run(*args) if device is None and stream is None else run(*args, device=device, stream=stream)
-        args, kwargs, values = self.split(args, kwargs)
-        program = self.program(values, target)
-        if plain:
-            self._plain[types] = program
-        return program.kernel(*args, device=device, stream=stream, **kwargs)
+        try:
+            plain = not kwargs and target is None and len(args) in self._plain_counts
+            types: Any = None
+            if plain and self._typed:
+                try:
+                    types = args[self._typed[0]].dtype if len(self._typed) == 1 else tuple([args[i].dtype for i in self._typed])
+                except (AttributeError, IndexError):  # an array that only its interface describes, or an output that is left out
+                    plain = False
+            if plain and (found := self._plain.get(types)) is not None and found.is_current():
+                run = found.kernel.run
+                return run(*args) if device is None and stream is None else run(*args, device=device, stream=stream)
+            args, kwargs, values = self.split(args, kwargs)
+            program = self.program(values, target)
+            if plain:
+                self._plain[types] = program
+            return program.kernel(*args, device=device, stream=stream, **kwargs)
+        except TeselaError as error:
+            raise short(error) from None
 
+    @called_by_users
     def warmup(
         self, *args: Any, target: str | None = None, device: str | None = None, pins: Mapping[str, int] | None = None, **kwargs: Any
     ) -> Variant:
@@ -259,8 +269,7 @@ class KernelFunction:
         names = (*(param.name for param in self.params), *self.type_variables)
         for name in kwargs:
             if name not in names:
-                near = _nearest(name, names)
-                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
+                hint = similar(name, names) or f"it has {', '.join(names)}"
                 raise self.error(None, f"{self.name} has no parameter {name}", hint)
 
     def _types_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, DType]:
@@ -319,6 +328,7 @@ class KernelFunction:
     def programs(self, values: Mapping[str, Any], pins: Mapping[str, int]) -> list[tuple[str, Reading, dict[str, int]]]:
         """(label, program, pins) of each variant that has these values and pins, in order; or of the one program that they make."""
         given = {**values, **pins}
+        self._check_open(values)
         fitting = [config for config in self.variants if all(given.get(name, value) == value for name, value in config.items())] or [{}]
         found = []
         for config in fitting:
@@ -326,6 +336,18 @@ class KernelFunction:
             pinned = {name: value for name, value in config.items() if name not in self.constants}
             found.append((label_of(config), Reading(self, self.bind(constants | dict(values))), pinned | dict(pins)))
         return found
+
+    def _check_open(self, values: Mapping[str, Any]) -> None:
+        """Raises TeselaError where no variant has the given compile-time values, and others that variants state are left to be chosen."""
+        stated = [{name: value for name, value in config.items() if name in self.constants} for config in self.variants]
+        names = list(dict.fromkeys(name for config in stated for name in config))
+        if not stated or all(name in values for name in names):
+            return
+        if not any(all(values.get(name, value) == value for name, value in config.items()) for config in stated):
+            given = ", ".join(f"{name} = {values[name]!r}" for name in names if name in values)
+            left = ", ".join(f"{name}=…" for name in names if name not in values)
+            known = "; ".join(f"{name}: {', '.join(dict.fromkeys(repr(c[name]) for c in stated if name in c))}" for name in names if name in values)
+            raise self.error(None, f"{self.name}: none of its variants has {given}", f"they have {known}; or give the others too: {left}")
 
     def _read_variants(self, space: Space) -> list[dict[str, Any]]:
         """The configurations of a space. Raises TeselaError for an unknown name, and for an empty space."""
@@ -413,8 +435,9 @@ def kernel(function: Callable[..., Any], /) -> KernelFunction: ...
 def kernel(*, flops: str = "", nbytes: str = "", variants: Space | None = None) -> Callable[[Callable[..., Any]], KernelFunction]: ...
 
 
+@called_by_users
 def kernel(
-    function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "", variants: Space | None = None
+    function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "", variants: Space | None = None, **unknown: Any
 ) -> Any:
     """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none.
 
@@ -423,9 +446,13 @@ def kernel(
     name, all combinations of which are meant; or the configurations themselves. The first is what has preference among equals, and what stands for the kernel where
     no extents are known.
     """
+    for name in unknown:
+        known = ("flops", "nbytes", "variants")
+        place = caller_place(sys._getframe(2))
+        raise TeselaError.at(place, f"@tesela.kernel has no argument {name}", similar(name, known) or f"it has {', '.join(known)}")
     amounts = {name: text for name, text in (("flops", flops), ("nbytes", nbytes)) if text}
     if function is None and (amounts or variants is not None):
-        return lambda function: KernelFunction(_plain(function, "kernel"), amounts, variants)
+        return called_by_users(lambda function: KernelFunction(_plain(function, "kernel"), amounts, variants))
     return KernelFunction(_plain(function, "kernel"))
 
 
@@ -444,13 +471,6 @@ def _plain(function: Any, decorator: str) -> FunctionType:
 def label_of(config: Mapping[str, Any]) -> str:
     """A configuration in one line: 'BM=128 warps=8'."""
     return " ".join(f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in config.items())
-
-
-def _nearest(name: str, names: Sequence[str]) -> list[str]:
-    """The one of some names that looks most like another, if any does."""
-    from difflib import get_close_matches  # for errors only: a warm start does without
-
-    return get_close_matches(name, names, 1)
 
 
 def _key(value: Any) -> Any:

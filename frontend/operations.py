@@ -21,6 +21,7 @@ from ..dialects.layout_attrs import SharedLayoutAttr, TVLayoutAttr, check_size, 
 from ..dialects.tile import ReduceKind
 from ..passes import dot_types
 from . import builder as b
+from .hints import conversion
 from .types import DTYPES, Dim, DType, f8E4M3FN, f8E5M2, f32, i1, i8, i32, i64, index, ui8
 from .types import ceildiv as static_ceildiv
 from .values import ArrayRef, Build, Tracing, Value, describe, is_number, type_attribute, type_text
@@ -443,7 +444,7 @@ def dot(t: Tracer, a: Any, b_: Any, acc: Any, precision: Any = None) -> Value:
     if a.dtype is not b_.dtype and {a.dtype, b_.dtype} not in MIXED_OPERANDS:
         raise t.error(
             f"the operands of a dot must have one element type, found {a.dtype.name} and {b_.dtype.name}",
-            f"convert one: x.to({a.dtype.name})",
+            conversion(a.dtype, b_.dtype, ACCUMULATORS),
         )
     sums = ACCUMULATORS.get(a.dtype)
     if sums is None:

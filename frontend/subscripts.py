@@ -48,12 +48,39 @@ def subscript(t: Tracer, node: ast.Subscript) -> Any:
     """The value of `x[…]`."""
     owner = t.eval(node.value)
     if isinstance(owner, ArrayRef):
-        return load_slice(t, array_slice(t, node))
+        return _load_with_new_dimensions(t, node)
     if isinstance(owner, Value):
         return _new_dimensions(t, node, owner)
     if isinstance(owner, tuple | str):
         return _item(t, node, owner)
     raise t.error(f"{describe(owner)} cannot be indexed")
+
+
+def _load_with_new_dimensions(t: Tracer, node: ast.Subscript) -> Value:
+    """The tile of `array[i : i + 64, None]`: that of the slices, with a dimension of extent 1 for each None."""
+    items = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+    rest = [item for item in items if not _is_new(item)]
+    if len(rest) == len(items):
+        return load_slice(t, array_slice(t, node))
+    place = array_slice(t, _with_items(node, rest))
+    if place.computed:
+        raise t.error("None beside tiles of indices is not in the kernel language", "load the tile, and add the dimension to it: x[rows][:, None]", node)
+    value, axis = load_slice(t, place), 0
+    for item in items:
+        if _is_new(item):
+            value = t.b.expand(value, axis)
+        axis += isinstance(item, ast.Slice) or _is_new(item)
+    return value
+
+
+def _is_new(item: ast.expr) -> bool:
+    return isinstance(item, ast.Constant) and item.value is None
+
+
+def _with_items(node: ast.Subscript, items: list[ast.expr]) -> ast.Subscript:
+    subscript = ast.Subscript(node.value, ast.Tuple(items, ast.Load()), node.ctx)
+    ast.copy_location(subscript.slice, node.slice)
+    return ast.copy_location(subscript, node)
 
 
 def load_slice(t: Tracer, place: ArraySlice) -> Value:
@@ -91,6 +118,8 @@ def array_slice(t: Tracer, node: ast.Subscript) -> ArraySlice:
         raise t.error(f"{describe(array)} cannot be assigned to by slices", hint, node)
     items = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
     rank = array.annotation.rank
+    if any(map(_is_new, items)):
+        raise t.error("None adds a dimension to a tile that is loaded, not to a place in an array", "reshape the value that is stored", node)
     if len(items) != rank:
         raise t.error(
             f"the array {array.name} has {rank} dimension{'s' * (rank > 1)}, found {len(items)} "

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -40,6 +39,7 @@ from . import inline, packing  # noqa: F401 -- they register their words
 from .assumptions import assume
 from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement
+from .hints import similar
 from .kernel import InlineFunction, KernelFunction, Parameter
 from .operations import BUILDERS
 from .reports import run_time_assert
@@ -163,12 +163,13 @@ class Tracer:
             self.b.node = statement
             handler = _STATEMENTS.get(type(statement))
             if handler is None:
-                raise self._rejected(statement)
+                raise self.rejected(statement)
             handler(self, statement)
             if self.frame.returned:
                 return
 
-    def _rejected(self, node: ast.AST) -> TeselaError:
+    def rejected(self, node: ast.AST) -> TeselaError:
+        """The error for syntax that is not in the language."""
         kind = type(node).__name__
         what, hint = REJECTED.get(kind, (f"'{kind}'", None))
         return self.error(f"{what} is not in the kernel language", hint, node)
@@ -332,9 +333,8 @@ class Tracer:
             hint = BUILTIN_HINTS.get(name)
             raise self.error(f"Python's {name} is not in the kernel language", hint, node)
         known = {*frame.names, *frame.source.visible(), *BUILTINS, *(self.symbols if self.depth == 0 else ())}
-        near = difflib.get_close_matches(name, known, 2)
-        hint = f"did you mean {' or '.join(near)}?" if near else None
-        if not near and name in WORDS:
+        hint = similar(name, known, 2)
+        if name in WORDS:
             hint = f"write tesela.{name}, or import it"
         raise self.error(f"the name {name} is not defined", hint, node)
 
@@ -379,7 +379,7 @@ class Tracer:
         """The value of an expression."""
         handler = _EXPRESSIONS.get(type(node))
         if handler is None:
-            raise self._rejected(node)
+            raise self.rejected(node)
         outer, self.b.node = self.b.node, node
         value = handler(self, node)
         self.b.node = outer
@@ -493,8 +493,7 @@ class Tracer:
                 except AttributeError:
                     # Of tesela only the words: its decorators and classes have no meaning here.
                     known = WORDS if owner.__name__ == __package__.partition(".")[0] else dir(owner)
-                    near = difflib.get_close_matches(name, known, 2)
-                    hint = f"did you mean {' or '.join(near)}?" if near else None
+                    hint = similar(name, known, 2)
                     raise self.error(f"the module {owner.__name__} has no {name}", hint) from None
             case Dim() if name in ("to", "astype"):
                 return Method(self.b.dim(owner), name)
@@ -511,10 +510,7 @@ class Tracer:
         known = ["shape", "dtype", "ndim", *(["T", *METHODS] if isinstance(owner, Value) else [])]
         hint = None
         if isinstance(owner, Value | ArrayRef):
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
-            if not near and name in WORDS:
-                hint = f"write tesela.{name}"
+            hint = f"write tesela.{name}" if name in WORDS else similar(name, known) or f"it has {', '.join(known)}"
         raise self.error(f"{describe(owner)} has no attribute {name}", hint)
 
     def _expr_Subscript(self, node: ast.Subscript) -> Any:
@@ -577,8 +573,7 @@ class Tracer:
         nodes = dict(zip(word.positional, arg_nodes))
         for name, value in kwargs.items():
             if name not in (*word.positional, *word.keywords):
-                near = difflib.get_close_matches(name, word.names, 1)
-                hint = f"did you mean {near[0]}?" if near else None
+                hint = similar(name, word.names)
                 raise self.error(f"tesela.{word.name}{word.signature} has no argument {name}", hint, kwarg_nodes[name])
             if name in bound:
                 raise self.error(f"tesela.{word.name}: {name} is given twice", at=kwarg_nodes[name])

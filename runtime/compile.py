@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..dialects.diagnostics import TeselaError
+from ..dialects.diagnostics import TeselaError, called_by_users
 from ..dialects.launch_plan import LaunchPlan
 from ..dialects.target import Target, get_target
 from ..dialects.work import Work
@@ -214,6 +214,7 @@ class ModuleCompiler:
             return module
 
 
+@called_by_users
 def compile(
     source: str | os.PathLike[str] | ModuleOp | ModuleSource | Any,
     target: str | Target | None = None,

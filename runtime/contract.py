@@ -249,7 +249,7 @@ class Contract:
             if required is not None and stride != required and extent != 1:
                 raise self.error(
                     f"{arg.name} has stride {stride} in dimension {axis}, but {required} is required (in elements)",
-                    "pass a contiguous copy, or declare the array with a stride of '?' in that dimension",
+                    "pass a contiguous copy, or leave that stride open in the signature: None in strides(…), in IR '?'",
                 )
         if "w" in arg.access and (axis := _repeated(seen)) is not None:
             raise self.error(

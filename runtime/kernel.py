@@ -25,6 +25,7 @@ from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from ..dialects.diagnostics import TeselaError, short
 from ..dialects.launch_plan import ArrayArg, LaunchPlan
 from ..dialects.target import Target, get_target
 from ..dialects.work import Work
@@ -148,7 +149,10 @@ class Kernel:
         one that the arrays' library works on. On a GPU the call returns once the launch is queued, but for host arrays, which
         it waits for. Raises TeselaError for every wrong argument, before anything is launched.
         """
-        return self.other(None, args, kwargs, device, stream)
+        try:
+            return self.other(None, args, kwargs, device, stream)
+        except TeselaError as error:
+            raise short(error) from None
 
     if TYPE_CHECKING:
         __call__ = call

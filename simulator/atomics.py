@@ -27,7 +27,8 @@ OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "ca
 
 
 def _add(old: Array, new: Array, _: Array) -> Array:
-    return old + new
+    with np.errstate(over="ignore", invalid="ignore"):  # sums that overflow are meant, as integers that wrap are
+        return old + new
 
 
 UPDATES: dict[str, Update] = {

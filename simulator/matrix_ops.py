@@ -38,7 +38,8 @@ def numbers(raw: Array, type: str) -> NDArray[np.float64]:
         return raw.view(np.int8).astype(np.float64)
     if type == "u8":
         return raw.astype(np.float64)
-    return decode(raw, type).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaN becomes a quiet one
+        return decode(raw, type).astype(np.float64)
 
 
 def accumulate(product: NDArray[np.float64], old: Array | None, type: str, saturate: bool) -> Array:

@@ -236,7 +236,7 @@ def captured_class(x: Array[f32, N]):
 @wrong
 def no_word(x: Array[f32, N]):
     y = tesela.relu(x[0:4])
-    #   ^ the module tesela has no relu
+    #   ^ the module tesela has no relu -> write tesela.maximum(x, 0)
 
 
 @wrong
@@ -511,7 +511,54 @@ def unknown_attribute(x: Array[f32, N]):
 @wrong
 def no_method(x: Array[f32, N]):
     y = x[0:4].mean()
-    #   ^ the tile f32[4] has no attribute mean -> it has shape, dtype, ndim, T, to, astype, sum, prod, max, min, argmax, argmin, reshape, transpose
+    #   ^ the tile f32[4] has no attribute mean -> write x.sum(axis) / n, with the number of elements that are inside of the array
+
+
+@wrong
+def unlike_any_method(x: Array[f32, N]):
+    y = x[0:4].quux()
+    #   ^ the tile f32[4] has no attribute quux -> it has shape, dtype, ndim, T, to, astype, sum, prod, max, min, argmax, argmin, reshape, transpose
+
+
+@wrong
+def softmax_is_no_slip_of_max(x: Array[f32, N]):
+    y = tesela.softmax(x[0:4])
+    #   ^ the module tesela has no softmax -> write e = tesela.exp(x - x.max(axis)) and e / e.sum(axis), with the reduced dimension put back by keepdims or [:, None]
+
+
+@wrong
+def a_mask(x: Array[f32, N]):
+    y = tesela.load(x, 0, 4, mask=True)
+    #                             ^ tesela.load(array, starts, shape=(), *, fill=None, dims=None) has no argument mask -> past the edge of the array a load reads fill=… and a store writes nothing; other elements choose with tesela.where
+
+
+@wrong
+def break_of_an_endless_loop(x: Array[f32, N]):
+    k = 0
+    while True:
+        if k > N:
+            break
+    #       ^ break is not in the kernel language -> loop with while, with the condition in its head
+        k += 1
+
+
+@wrong
+def lossless_conversion_for_a_dot(x: Array[i8, M, N], y: Array[bf16, M, N]):
+    z = x[0:16, 0:16] @ y[0:16, 0:16]
+    #   ^ the operands of a dot must have one element type, found i8 and bf16 -> convert one operand, as in x.to(bf16)
+
+
+@wrong
+def both_operands_must_be_converted(x: Array[f16, N], y: Array[bf16, N]):
+    z = x[0:4] + y[0:4]
+    #   ^ '+' of f16[4] and bf16[4]: the element types differ -> convert both operands, as in x.to(f32)
+
+
+@wrong
+def newaxis_in_a_store(x: Array[f32, N]):
+    x[0:4, None] = 1.0
+#   ^ None adds a dimension to a tile that is loaded, not to a place in an array -> reshape the value that is stored
+    y = x[0:4]
 
 
 @wrong
@@ -768,3 +815,39 @@ def test_a_function_without_source():
     with pytest.raises(TeselaError, match="the source of f cannot be read") as caught:
         tesela.kernel(scope["f"]).trace()
     assert caught.value.diagnostics[0].hint == "define it in a file or a notebook cell: a kernel is compiled from its source text"
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"variant": []}, "did you mean variants?"),
+        ({"num_warps": 4}, r"write variants=\[\{'warps': 8\}\]"),
+        ({"xyzzy": 4}, "it has flops, nbytes, variants"),
+    ],
+)
+def test_an_argument_that_the_decorator_does_not_have(given, hint):
+    with pytest.raises(TeselaError, match=f"test_frontend_errors.py:\\d+:\\d+: error: @tesela.kernel has no argument {next(iter(given))}\n(.*\n)*  hint: {hint}"):
+        tesela.kernel(**given)
+
+
+def test_hints_of_conversions_lose_nothing_where_they_can():
+    """Of all pairs: what the hint names holds every number of both, or it says that it rounds; checked on random bits of both types."""
+    from tesela.frontend.hints import conversion
+    from tesela.frontend.types import DTYPES
+    from tesela.simulator.tile_arithmetic import cast, dtype_named
+
+    rng = np.random.default_rng(0)
+    kinds = [dtype for dtype in DTYPES.values() if dtype.kind in ("float", "int")]
+    for a in kinds:
+        for b in kinds:
+            if a is b:
+                continue
+            said = conversion(a, b)
+            wide = dtype_named(said.partition("x.to(")[2].partition(")")[0])
+            for narrow in (dtype_named(a.name), dtype_named(b.name)):
+                bits = rng.integers(0, 256, (400, narrow.itemsize), np.uint8).view(narrow)[:, 0]
+                with np.errstate(all="ignore"):
+                    there = cast(bits, wide)
+                    same = (there.astype(np.float64) == bits.astype(np.float64)) | (bits != bits)
+                if "may round" not in said and {a.kind, b.kind} != {"int"}:
+                    assert same.all(), (a.name, b.name, said)

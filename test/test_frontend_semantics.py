@@ -639,3 +639,19 @@ def test_gemm(shape):
     c = np.full((m, n), np.nan, np.float32)
     run(gemm, A=a, B=b, C=c)
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64).T, rtol=1e-5, atol=1e-5)
+
+
+def test_new_dimensions_in_the_slices_of_an_array():
+    """NumPy's rule: a None is a dimension of extent 1 where it stands, and an integer drops its own."""
+
+    @tesela.kernel
+    def outer(x: Array[f32, N], y: Array[f32, M, N], out: Array[f32, N, N], rows: Array[f32, N, N]):
+        tesela.grid(1)
+        out[0:4, 0:4] = x[0:4, None] * x[None, 0:4]
+        rows[0:4, 0:4] = y[1, None, 0:4] + y[0, 0:4, None]
+
+    x, y = np.arange(4, dtype=np.float32), np.arange(8, dtype=np.float32).reshape(2, 4)
+    out, rows = np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32)
+    outer(x, y, out, rows, device="sim")
+    np.testing.assert_array_equal(out, x[:, None] * x[None, :])
+    np.testing.assert_array_equal(rows, y[1, None, :] + y[0, :, None])

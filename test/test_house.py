@@ -340,3 +340,9 @@ def test_links_in_documents() -> None:
                 if not re.match(r"[a-z]+:", target) and not (path.parent / target).exists():
                     wrong.append(f"{path.relative_to(ROOT)}: {target}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_test_script_has_its_own_help() -> None:
+    """It needs no environment and starts nothing."""
+    done = subprocess.run([ROOT / "tools" / "test", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("usage: tools/test ") and "TESELA_TEST_WORKERS" in done.stdout

@@ -87,7 +87,7 @@ def test_an_extent_that_is_an_expression():
         (
             np.zeros((64, 8), BF16).T,
             "A has stride 8 in dimension 1, but 1 is required (in elements)\n"
-            "  hint: pass a contiguous copy, or declare the array with a stride of '?' in that dimension",
+            "  hint: pass a contiguous copy, or leave that stride open in the signature: None in strides(…), in IR '?'",
         ),
     ],
 )

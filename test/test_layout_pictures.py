@@ -70,18 +70,20 @@ def test_shapes_that_cannot_be_drawn(shape, message):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "begins"),
+    ("arguments", "begins", "which"),
     [
-        (["thread [4:(0,2), 8:(1,0)], value [2:(0,1)]", "--shape", "2x4"], "0:0  0:1  1:0  1:1\n4:0"),
-        (["[8:64], [64:1], swizzle<3, 3, 3>", "--view", "banks", "--shape", "2x64"], "bank"),
-        (["[2:8], [8:1]", "--svg"], "<svg "),
-        (["[2:8], [8:1]", "--bytes", "4"], "0   1   2"),
+        (["thread [4:(0,2), 8:(1,0)], value [2:(0,1)]", "--shape", "2x4"], "0:0  0:1  1:0  1:1\n4:0", 0),
+        (["[8:64], [64:1], swizzle<3, 3, 3>", "--view", "banks", "--shape", "2x64"], "bank", 2),
+        (["[2:8], [8:1]", "--svg"], "<svg ", 1),
+        (["[2:8], [8:1]", "--bytes", "4"], "0   1   2", 1),
     ],
 )
-def test_the_command(arguments, begins):
+def test_the_command(arguments, begins, which):
     out, err = io.StringIO(), io.StringIO()
     assert cli.main(["layout", *arguments], stdout=out, stderr=err) == 0, err.getvalue()
     assert out.getvalue().startswith(begins)
+    legends = ("thread:value, the thread", "the offset of each element", "rows are byte addresses")
+    assert [legend for legend in legends if legend in out.getvalue()] == ([] if "--svg" in arguments else [legends[which]])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import ml_dtypes
@@ -162,3 +163,13 @@ def test_an_output_file_that_cannot_be_written(files):
         "run", ADD, "--in", f"x={files}/x.npy", "--in", f"y={files}/y.npy", "--out", f"z={files}/no/z.npy", "--device", "sim"
     )
     assert (status, err) == (1, f"error: cannot write '{files}/no/z.npy': No such file or directory\n")
+
+
+def test_the_package_is_the_command_line() -> None:
+    import subprocess
+    import sys
+
+    import tesela
+
+    done = subprocess.run([sys.executable, "-m", "tesela", "--version"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert (done.returncode, done.stdout) == (0, f"tesela {tesela.__version__}\n")

@@ -205,3 +205,21 @@ def test_directed_square_roots_and_special_values() -> None:
     one = np.array([1.0])
     assert np.signbit(directed("add", "rm")(one, -one)) and not np.signbit(directed("add", "rp")(one, -one))
     assert np.isinf(directed("div", "rz")(one, 0 * one))
+
+
+def test_overflow_and_nan_that_are_meant_warn_nobody() -> None:
+    """NumPy's warnings would come out of a user's simulated kernel."""
+    import warnings
+
+    from tesela.simulator.atomics import UPDATES
+    from tesela.simulator.matrix_ops import numbers
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        huge = np.full(1, 3e38, np.float32)
+        assert UPDATES["add"](huge, huge, huge)[0] == np.inf
+        assert UPDATES["add"](huge * 0 + np.float32(np.inf), -huge * 0 - np.float32(np.inf), huge)[0] != 0
+        signalling = {"tf32": 0x7FA00000, "f16": 0x7D00, "bf16": 0x7FA0, "e4m3": 0x7F, "e5m2": 0x7D}
+        for kind, bits in signalling.items():
+            width = {"tf32": np.uint32, "f16": np.uint16, "bf16": np.uint16}.get(kind, np.uint8)
+            assert np.isnan(numbers(np.full(1, bits, width), kind)).all(), kind

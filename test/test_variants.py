@@ -285,6 +285,13 @@ def test_multiprocessors_decide(monkeypatch):
     assert len(seen) == 2
 
 
+def test_values_that_no_variant_has_need_the_others_too():
+    a = np.zeros((64, 64), ml_dtypes.bfloat16)
+    with pytest.raises(TeselaError, match=r"gemm: none of its variants has BM = 32\n(.*\n)*  hint: they have BM: .*; or give the others too: BN=…"):
+        gemm(a, a, BM=32, target="sm_90a", device="sim")
+    assert gemm(a, a, BM=32, BN=64, target="sm_90a", device="sim").shape == (64, 64)
+
+
 def test_wrong_variants():
     with pytest.raises(TeselaError, match=r"copy: TILE cannot be left open(\n.*)+hint: what can: BLOCK, warps, stages, split"):
 

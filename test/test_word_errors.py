@@ -163,7 +163,7 @@ def split_of_no_pairs(x: Array[f32, N]):
 @wrong
 def join_of_two_types(x: Array[f32, N]):
     y = tesela.join(x[0:16], tesela.arange(16))
-    #   ^ tesela.join of f32[16] and i32[16]: the element types differ -> convert one operand, as in x.to(f32)
+    #   ^ tesela.join of f32[16] and i32[16]: the element types differ -> convert one operand, as in x.to(f32), which may round
 
 
 @wrong

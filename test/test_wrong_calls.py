@@ -213,12 +213,12 @@ WRONG = {
     "columns": (
         lambda: gemm(bf16(64, 8).T, bf16(8, 64), device="sim"),
         "gemm: A has stride 8 in dimension 1, but 1 is required (in elements)",
-        "pass a contiguous copy, or declare the array with a stride of '?' in that dimension",
+        "pass a contiguous copy, or leave that stride open in the signature: None in strides(…), in IR '?'",
     ),
     "every second": (
         lambda: shifted(x=f32(16)[::2]),
         "shift: x has stride 2 in dimension 0, but 1 is required (in elements)",
-        "pass a contiguous copy, or declare the array with a stride of '?' in that dimension",
+        "pass a contiguous copy, or leave that stride open in the signature: None in strides(…), in IR '?'",
     ),
     "strides that are no multiples": (
         lambda: pad(f32(8), np.zeros(24, np.int8)[:20].view(np.dtype({"names": ["a"], "formats": ["<f4"], "itemsize": 5}))["a"], device="sim"),

@@ -10,6 +10,7 @@ element at each address, 32 banks beside one another (`--view banks`). `docs/lay
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TextIO
 
 from ..dialects.diagnostics import TeselaError
@@ -17,6 +18,10 @@ from ..dialects.layout import LayoutError, SharedLayout, TVLayout, draw_text
 from ..dialects.layout_pictures import banks_svg, banks_text, check_size, elements_svg, registers_svg
 from .compile_cmd import write
 
+REGISTERS = "thread:value, the thread that holds an element and which of its registers' values it is"
+ELEMENTS = "the offset of each element in the buffer, in elements"
+BANKS = "rows are byte addresses of 32 words of 4 bytes each; in each bank stand the coordinates of the first element of the word, '-' where there is none"
+"""What stands in a cell, as the line below the picture says."""
 VIEWS = ("elements", "banks")
 
 
@@ -54,7 +59,13 @@ def draw(text: str, shape_text: str | None = None, element_bytes: int = 2, view:
             raise TeselaError.at(None, f"--shape {shape_text}: extents joined by x are wanted, as 8x64") from None
     shape = check_size(shape, layout.rank)
     if isinstance(layout, TVLayout):
-        return registers_svg(layout, shape) if svg else draw_text(layout, shape) + "\n"
+        return registers_svg(layout, shape) if svg else draw_text(layout, shape) + _legend(REGISTERS, shape)
     if view == "banks":
-        return banks_svg(layout, element_bytes, shape) if svg else banks_text(layout, element_bytes, shape) + "\n"
-    return elements_svg(layout, element_bytes, shape) if svg else draw_text(layout, shape) + "\n"
+        return banks_svg(layout, element_bytes, shape) if svg else banks_text(layout, element_bytes, shape) + f"\n\n{BANKS}\n"
+    return elements_svg(layout, element_bytes, shape) if svg else draw_text(layout, shape) + _legend(ELEMENTS, shape)
+
+
+def _legend(cell: str, shape: Sequence[int]) -> str:
+    """What stands where, below a picture of a tile."""
+    places = {1: "columns are the tile's only dimension", 2: "rows are dimension 0 of the tile, columns dimension 1"}
+    return f"\n\n{cell}; {places.get(len(shape), 'rows and columns are the last two dimensions of the tile, a picture for each place in the others')}\n"
