@@ -227,11 +227,11 @@ def _proof(registers: TVLayout, shared: SharedLayout, size: int, nbytes: int) ->
 
 def _register_access(registers: TVLayout, shared: SharedLayout, size: int, reads: bool, stmatrix: bool, op: Operation) -> BankAccess:
     access = buffer_access(registers, shared, size, reads, stmatrix)
-    form = matrix_form(registers, shared) if access.opcode.split(".")[0] in ("ldmatrix", "stmatrix") else None
+    form = matrix_form(registers, shared, size) if access.opcode.split(".")[0] in ("ldmatrix", "stmatrix") else None
     nbytes = 16
     if form is not None:
         unit = tuple(int(d == form.along) for d in range(registers.rank))
-        registers = TVLayout(form.layout.thread, (Mode(8, unit), *form.layout.value))
+        registers = TVLayout(form.layout.thread, (Mode(16 // size, unit), *form.layout.value))
     else:
         nbytes = int(access.opcode.split()[1])
     proof = _proof(registers, shared, size, nbytes)

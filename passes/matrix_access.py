@@ -36,7 +36,7 @@ class MatrixForm:
 
 
 @lru_cache(maxsize=1024)
-def matrix_form(registers: TVLayout, shared: SharedLayout, size: int = 2) -> MatrixForm | None:
+def matrix_form(registers: TVLayout, shared: SharedLayout, size: int) -> MatrixForm | None:
     """How ldmatrix (stmatrix) moves a tile of elements of `size` bytes between a buffer and registers; None if it cannot. Transposed it moves
     16-bit elements only; as they lie, a row is 16 bytes of any."""
     if size > 4:

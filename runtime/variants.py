@@ -41,7 +41,7 @@ LEAST_TRIPS = 4
 """Trips that a part should have: with fewer, filling its buffers takes longer than what it does."""
 SMALL_GRID = 4
 """A grid of as many points for each multiprocessor is large, and its loops are not split."""
-TOLERANCE = 1.02
+TOLERANCE = 1.01
 SPLIT_TOLERANCE = 1.08
 
 log = logging.getLogger("tesela")

@@ -123,3 +123,23 @@ def test_what_is_set_up_for_all_channels_stands_at_the_kernel():
     text = tesela.compile(EXAMPLES / "gemm.mlir").explain(target="sm_90a")
     (paragraph,) = [part for part in text.split("\n\n") if "prefetch.tensormap" in part]
     assert "async.roles" in paragraph and "fence.mbarrier_init" in paragraph and "async.channel" not in paragraph
+
+
+M, N, K = tesela.dims("M N K")
+T = tesela.dtype("T")
+
+
+@tesela.kernel
+def product(A: tesela.Array[T, M, K], B: tesela.Array[T, N, K], C: tesela.Array[tesela.f32, M, N]):
+    i, j = tesela.grid(tesela.ceildiv(M, 64), tesela.ceildiv(N, 64))
+    acc = tesela.zeros((64, 64), tesela.f32)
+    for k in tesela.range(0, K, 64):
+        acc = tesela.dot(A[i * 64 : i * 64 + 64, k : k + 64], B[j * 64 : j * 64 + 64, k : k + 64].T, acc)
+    C[i * 64 : i * 64 + 64, j * 64 : j * 64 + 64] = acc
+
+
+@pytest.mark.parametrize("kind", ["f8E4M3FN", "bf16"])
+def test_rows_of_matrices_are_sixteen_bytes_of_any_type(kind):
+    """The proof of an ldmatrix is about these."""
+    text = product.compile("sm_80", T=getattr(tesela, kind)).explain()
+    assert re.search(r"banks +ldmatrix\.x4 at line \d+: 0 conflicts; each wavefront's 2\^5 words lie in 2\^5 banks", text)

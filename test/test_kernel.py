@@ -286,7 +286,7 @@ def fake_gpu(monkeypatch):
         return address
 
     def launched(launcher, stream, params):
-        function, grid, threads, shared_bytes, _ = launcher.fixed
+        function, grid, threads, shared_bytes, *_ = launcher.fixed
         gpu.launches.append((grid, threads, shared_bytes, stream, function(params)))
 
     def encode(tensor_map):
