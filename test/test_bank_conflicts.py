@@ -133,7 +133,7 @@ def test_no_bank_conflicts(name, target):
     counted = [line for line in profile.lines if line.shared_requests or line.async_shared_bytes]
     staged = staged_stores(function, constants, target, kernel.last.facts)
     assert [str(access) for access in staged if access.conflicts] == []
-    assert bool(staged) == (target == "sm_90a" and name.startswith("gemm"))
+    assert bool(staged) == (target == "sm_90a" and name.startswith(("gemm", "attention")))
     assert [(line.name, line.conflicts, line.opcodes) for line in counted if line.conflicts] == []
     if accesses or found.converts:
         assert counted

@@ -317,8 +317,8 @@ def _barrier_address(ctx: Context, channel: Channel, slot: SSAValue, empty: bool
 # ---- filling --------------------------------------------------------------------------------------------------------
 
 
-MOST_UNDER_WAY = 32
-"""Elements that a thread copies through registers at a time: as many as hide the latency of memory where a few warps do so (estimate); each takes a
+MOST_UNDER_WAY = 16
+"""Elements that a thread copies through registers at a time: enough to hide most of the latency of memory where several warps do so (estimate); each takes a
 register, beside the accumulators of dots that are under way."""
 
 
