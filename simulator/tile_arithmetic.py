@@ -346,7 +346,7 @@ def reduce(kind: str, x: Value, axis: int) -> Value:
     out = function.reduce(wide, axis=axis)
     zero = np.where(np.any((wide == 0) & (np.signbit(wide) == (kind == "min")), axis=axis), 1.0, -1.0)
     zero = np.copysign(0.0, zero if kind == "max" else -zero).astype(out.dtype)
-    return np.asarray(np.where(out == 0, zero, out).astype(x.dtype))
+    return np.asarray(cast(np.where(out == 0, zero, out).astype(out.dtype), x.dtype))  # an infinity of eight bits saturates (N28)
 
 
 def scan(kind: str, x: Value, axis: int, exclusive: bool) -> Value:

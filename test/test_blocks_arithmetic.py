@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tesela
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.parsing import parse_module
 from tesela.dialects.verify import verify_module
@@ -615,3 +616,22 @@ def test_what_the_interpreter_does_not_know_it_says():
     ):
         unary("math.erf", "f32", [1.0])
     assert "math.exp" in known_operations() and "math.erf" not in known_operations()
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_infinities_of_eight_bits_saturate_in_reductions(kind, target):
+    """As they do in all arithmetic (N28), in the interpreter and in the code."""
+    text = f"""
+tile.kernel @k(%x: memref<?xf8E5M2, strided<[1]>> [N], %y: memref<?xf8E5M2, strided<[1]>> [P]) grid(%g = 1) {{
+  %zero = arith.constant 0 : index
+  %v = tile.load %x[%zero] : memref<?xf8E5M2, strided<[1]>> -> tensor<8xf8E5M2>
+  %r = tile.reduce {kind} %v axis 0 : tensor<8xf8E5M2> -> f8E5M2
+  tile.store %r, %y[%zero] : f8E5M2, memref<?xf8E5M2, strided<[1]>>
+}}"""
+    sign = 1 if kind == "max" else -1
+    x = np.array([1, 2, sign * np.inf, 3, 4, 5, 6, 7], ml_dtypes.float8_e5m2)
+    interpreted, simulated = (np.zeros(1, ml_dtypes.float8_e5m2) for _ in range(2))
+    run_kernel(parse_module(text), {"x": x, "y": interpreted})
+    tesela.compile(text, target)(x, simulated, device="sim")
+    assert float(interpreted[0]) == float(simulated[0]) == sign * 57344
