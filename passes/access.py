@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, i1
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, TensorType, i1
 from xdsl.ir import SSAValue
 
 from ..dialects import tile
@@ -59,6 +59,10 @@ def vector_access(
         return (unit[0] if unit else None), 1
     position = unit[0]
     dim = dims[position]
+    if isinstance(op, Indexed) and any(
+        isinstance(index.type, TensorType) and tile.shape_of(index.type)[position] != 1 for index in op.indices
+    ):
+        return position, 1  # neighbours along it are not at neighbouring places: an index differs, too
     size = memory_bytes(kind.element_type)
     accessed = op.accessed if isinstance(op, Indexed) else op.res.type if isinstance(op, tile.LoadOp) else op.value.type
     aligned = argument_align(kernel, array) // size

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from compiled import FLOATS, close, run_both, same, values
 
+import tesela
 from tesela.simulator.launcher import settings
 
 MATRIX = "memref<?x?x{}, strided<[?, 1]>>"
@@ -481,3 +482,20 @@ def test_scalar_arguments_of_every_type() -> None:
         compiled(text, "sm_80")(y=y, **scalars, device="sim")
         run_kernel(parse_module(text), {"y": z}, scalars)
         same(y, z)
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("extent", [16, 12])
+def test_an_index_that_differs_along_the_contiguous_dimension(target: str, extent: int) -> None:
+    """Neighbours in a row of the tile are in different rows of the array, so none of them can be loaded together."""
+    text = """
+tile.kernel @diagonal(%x: memref<?x?xf16, strided<[?, 1]>> [R, N], %y: memref<?x?xf16, strided<[?, 1]>> [P, Q]) grid(%g = 1) {
+  %v = tile.iota axis 1 : tensor<16x16xi64>
+  %c = arith.constant 0 : index
+  %t = tile.load_indexed %x[%v, %c] dims [-1, 1] : memref<?x?xf16, strided<[?, 1]>>[tensor<16x16xi64>, index] -> tensor<16x16xf16>
+  tile.store %t, %y[%c, %c] : tensor<16x16xf16>, memref<?x?xf16, strided<[?, 1]>>
+}"""
+    x = np.arange(1, extent * 16 + 1, dtype=np.float16).reshape(extent, 16)
+    y = np.full((16, 16), np.nan, np.float16)
+    tesela.compile(text, target)(x, y, device="sim")
+    assert np.array_equal(y, np.tile(np.append(np.diag(x), np.zeros(16 - extent, np.float16)), (16, 1)))
