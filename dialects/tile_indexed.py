@@ -74,9 +74,14 @@ class Indexed(IRDLOperation):
         dims: DenseArrayBase
 
     @property
+    def place(self) -> SSAValue:
+        """The tile, or scalar, that comes from the places or goes there."""
+        return self.results[0] if self.results else self.operands[0]
+
+    @property
     def accessed(self) -> Attribute:
-        """The type of the tile, or scalar, that is accessed."""
-        raise NotImplementedError
+        """Its type."""
+        return self.place.type
 
     def tile_dims(self) -> tuple[int, ...]:
         """For each dimension of the tile, the array's that it is a slice along, or COMPUTED."""
@@ -180,10 +185,6 @@ class LoadIndexedOp(Indexed):
         properties = _properties(dims, [1, len(indices), int(fill is not None)])
         return LoadIndexedOp.create(operands=operands, result_types=[result], properties=properties)
 
-    @property
-    def accessed(self) -> Attribute:
-        return self.res.type
-
     def verify_(self) -> None:
         self.verify_place()
         if self.fill is not None and self.fill.type != element_type(self.res.type):
@@ -229,10 +230,6 @@ class StoreIndexedOp(Indexed):
     @staticmethod
     def make(value: SSAValue, array: SSAValue, indices: Sequence[SSAValue], dims: Sequence[int]) -> StoreIndexedOp:
         return StoreIndexedOp.create(operands=[value, array, *indices], properties=_properties(dims))
-
-    @property
-    def accessed(self) -> Attribute:
-        return self.value.type
 
     def verify_(self) -> None:
         self.verify_place()
@@ -286,15 +283,11 @@ class AtomicOp(Indexed):
         properties["kind"] = AtomicKindAttr(kind)
         return AtomicOp.create(operands=operands, result_types=[value.type], properties=properties)
 
-    @property
-    def accessed(self) -> Attribute:
-        return self.value.type
-
     def verify_(self) -> None:
-        self.verify_place()
-        kind, element = self.kind.data, element_type(self.value.type)
         if self.res.type != self.value.type:
             raise VerifyException(f"the result has the operand's type, {self.value.type}, found {self.res.type}")
+        self.verify_place()
+        kind, element = self.kind.data, element_type(self.value.type)
         if (self.expected is not None) != (kind is AtomicKind.CAS):
             raise VerifyException("'cas' takes an expected value, and nothing else does")
         if self.expected is not None and self.expected.type != self.value.type:

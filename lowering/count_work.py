@@ -29,7 +29,7 @@ from ..passes.access import memory_bytes
 from ..passes.alloc_shared import ring_bytes, scratch_bound
 from ..passes.base import PassContext
 from ..passes.dot_types import STEP_BYTES
-from ..passes.layout_costs import SHARED_BYTES_PER_CLOCK, SLOTS, wgmma_clocks
+from ..passes.layout_costs import SECTOR, SHARED_BYTES_PER_CLOCK, SLOTS, wgmma_clocks
 from ..passes.machine_costs import (
     ARRIVAL_CLOCKS,
     BLOCK_START_CLOCKS,
@@ -41,7 +41,6 @@ from ..passes.machine_costs import (
     MEGAHERTZ,
     MEMORY_BYTES_PER_CLOCK,
     PARTIAL_SECTOR_COST,
-    SECTOR_BYTES,
     STORE_BYTES_PER_CLOCK,
     SUSTAINED,
 )
@@ -161,7 +160,7 @@ class _Counter:
                     self.requests.setdefault((loops, shared), []).append(request)
             elif may_write(op):
                 here[2] += _bytes(op.value)
-                if isinstance(op, tile.StoreOp) and _row_piece(op) < SECTOR_BYTES:
+                if isinstance(op, tile.StoreOp) and _row_piece(op) < SECTOR:
                     self.by_halves[loops, shared] = self.by_halves.get((loops, shared), 0.0) + _bytes(op.value)
             elif isinstance(op, tile.DotOp | async_copy.DotOp):
                 wgmma = isinstance(op, async_copy.DotOp)
@@ -177,11 +176,11 @@ def _row_piece(op: tile.StoreOp) -> int:
     """Bytes side by side in memory that a warp stores at once, where its layout says; a whole sector where it does not."""
     kind = op.value.type
     if not isinstance(kind, TensorType) or not isinstance(kind.encoding, TVLayoutAttr):
-        return SECTOR_BYTES
+        return SECTOR
     strides = dot_rules.static_strides(op.array.type)
     inner = next((d for d, dim in enumerate(op.tile_dims()) if strides[dim] == 1), None)
     if inner is None:
-        return SECTOR_BYTES
+        return SECTOR
     layout, piece = kind.encoding.data, 1
     for mode in (*layout.value[:1], *layout.thread):
         if mode.stride[inner] == piece and not any(stride for dim, stride in enumerate(mode.stride) if dim != inner):

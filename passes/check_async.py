@@ -38,7 +38,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError, nearest_location
 from ..dialects.layout_attrs import SharedLayoutAttr
-from .alloc_shared import slot_bytes, slot_stride
+from .alloc_shared import MBARRIER_BYTES, slot_bytes, slot_stride
 from .base import Pass, PassContext
 from .join_channels import check_lockstep, lockstep_group
 from .symbolic import Atom, Condition, Facts, Form, compare, negation, positive, structure
@@ -628,7 +628,7 @@ def _barriers(op: async_copy.ChannelOp) -> range:
     if op.barrier is None:
         return range(0)
     return range(
-        op.barrier.value.data, op.barrier.value.data + 8 * op.depth.value.data * (2 if op.joins_roles() else 1)
+        op.barrier.value.data, op.barrier.value.data + MBARRIER_BYTES * op.depth.value.data * (2 if op.joins_roles() else 1)
     )
 
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, TensorType
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue
 
 from ..dialects import async_copy, pins, tile
@@ -30,6 +30,7 @@ from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.tile import shape_of
 from ..dialects.tile_indexed import Indexed
 from .layout_costs import UNKNOWN_TRIPS
+from .stages import trip_count
 
 Follow = Callable[[TVLayout], TVLayout | None]
 Memory = tile.LoadOp | tile.StoreOp
@@ -159,10 +160,7 @@ def trips(op: Operation) -> int:
     total = 1
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, tile.KernelOp):
-        if isinstance(parent, scf.ForOp):
-            total *= _trip_count(parent)
-        elif isinstance(parent, scf.WhileOp):
-            total *= UNKNOWN_TRIPS
+        total *= _runs(parent)
         parent = parent.parent_op()
     return min(total, MOST_TRIPS)
 
@@ -175,23 +173,21 @@ def made_at(value: SSAValue) -> int:
     loop = owner.parent_op()
     if loop is None or isinstance(loop, tile.KernelOp):
         return 1
-    inside = _trip_count(loop) if isinstance(loop, scf.ForOp) else UNKNOWN_TRIPS if isinstance(loop, scf.WhileOp) else 1
-    return min(trips(loop) * inside, MOST_TRIPS)
+    return min(trips(loop) * _runs(loop), MOST_TRIPS)
+
+
+def _runs(op: Operation) -> int:
+    """How often what is in an op's regions is counted each time."""
+    if isinstance(op, scf.WhileOp):
+        return UNKNOWN_TRIPS
+    if not isinstance(op, scf.ForOp):
+        return 1
+    known = trip_count(op)
+    return UNKNOWN_TRIPS if known is None else max(1, known)
 
 
 MOST_TRIPS = 1 << 16
 """Nested loops count no more than that: what is inside weighs enough, and sums stay exact."""
-
-
-def _trip_count(loop: scf.ForOp) -> int:
-    bounds = []
-    for value in (loop.lb, loop.ub, loop.step):
-        owner = value.owner
-        if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, IntegerAttr):
-            return UNKNOWN_TRIPS
-        bounds.append(owner.value.value.data)
-    first, end, step = bounds
-    return max(1, -(-(end - first) // step)) if step > 0 else UNKNOWN_TRIPS
 
 
 def flattened(before: Sequence[int], after: Sequence[int], layout: TVLayout) -> TVLayout:
@@ -216,8 +212,7 @@ def taken_apart(layout: TVLayout) -> TVLayout | None:
 
 def index_tiles(op: Indexed) -> Iterator[tuple[SSAValue, SSAValue]]:
     """The tiles of indices, each with the tile that is accessed."""
-    place = op.results[0] if op.results else op.operands[0]
-    yield from ((index, place) for index in op.indices if isinstance(index.type, TensorType))
+    yield from ((index, op.place) for index in op.indices if isinstance(index.type, TensorType))
 
 
 # ---- the rules ------------------------------------------------------------------------------------------------------
@@ -326,9 +321,8 @@ def _indexed(said: Statements, op: Indexed) -> None:
         before, after = shape_of(index.type), shape_of(op.accessed)
         made = (lambda layout: layout) if before == after else None
         said.relate(op, index, place, made, lambda layout, before=before, after=after: flattened(before, after, layout))
-    value = op.results[0] if op.results else op.operands[0]
-    if isinstance(value.type, TensorType):
-        said.scattered.append((op, value))
+    if isinstance(op.accessed, TensorType):
+        said.scattered.append((op, op.place))
 
 
 def _join(said: Statements, op: tile.JoinOp) -> None:

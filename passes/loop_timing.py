@@ -30,6 +30,7 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
+from ..dialects.async_roles import role_of
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.tile import element_type, shape_of
 from . import dot_rules
@@ -44,7 +45,6 @@ from .machine_costs import (
 )
 
 WARPGROUP_WARPS = 4
-WARP = 32
 SETTLING_TRIPS, MEASURED_TRIPS = 8, 8
 PIECES = 8
 """In how many parts a stretch asks for its units, so that two warpgroups that compute at one time share them."""
@@ -286,7 +286,7 @@ def _puts_elsewhere(loop: scf.ForOp, channels: set[SSAValue]) -> list[Step]:
         for channel in channels
         for use in channel.uses
         if isinstance(use.operation, async_copy.PutOp)
-        and not dot_rules.role_of(use.operation) == dot_rules.role_of(loop)
+        and not role_of(use.operation) == role_of(loop)
     }
     if not found:
         return []

@@ -16,9 +16,6 @@ DOT_MACS_PER_CLOCK = {"wgmma": 2048, "mma": 1024}
 """Multiplications of 16-bit operands: m64n256k16 in 128 clocks. Of `mma.sync` what an A100 does (its data sheet: 312 TFLOP/s on 108
 multiprocessors at 1.41 GHz)."""
 
-COPY_LATENCY_L2 = {"tma": 466, "cp.async": 294}
-"""The same from L2, which holds what neighbouring blocks have loaded."""
-
 DOT_DRAIN = 55
 """Clocks from the last multiplication of a batch of wgmma to its completion: a batch of four m64n256k16 takes 567 from issue, 512 of them at work."""
 
@@ -63,5 +60,3 @@ L2_SHARE_BYTES_PER_CLOCK = 39
 PARTIAL_SECTOR_COST = 5
 """How many times as long a store takes whose warps fill sectors of 32 bytes by halves: results of products in bf16, stored from registers as the
 instruction leaves them, went out at 1.4 to 1.6 TB/s in all (2048³ and 8192³ on an H200, beside the same products with staged stores)."""
-SECTOR_BYTES = 32
-"""What memory moves at least (CUDA C++ Programming Guide, "Device Memory Accesses")."""

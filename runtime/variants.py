@@ -42,15 +42,13 @@ LEAST_TRIPS = 4
 SMALL_GRID = 4
 """A grid of as many points for each multiprocessor is large, and its loops are not split."""
 TOLERANCE = 1.01
-SPLIT_TOLERANCE = 1.08
+SPLIT_TOLERANCE = 1.24
+"""How many times as long the best choice without a split must be expected to take: what different rounding is worth, and the model's error."""
 
 log = logging.getLogger("tesela")
 
-SPLIT_MUST_PAY = 1.15
-"""How many times as long the best choice without a split must be expected to take: about the model's error."""
 COUNTED_DIVISOR = 16
 """Elements of one byte in what TMA stores at least (PTX ISA 9.0 §5.5)."""
-
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -102,10 +100,7 @@ class Row:
 
 
 def best(rows: Sequence[Row]) -> Row:
-    """The one to take, of rows in order of preference that can be taken. A split, which also rounds differently, must be expected to pay clearly."""
-    whole = [row for row in rows if row.choice.parts == 1]
-    if whole and min(row.cost for row in whole) <= SPLIT_MUST_PAY * min(row.cost for row in rows):
-        rows = whole
+    """The one to take, of rows in order of preference that can be taken."""
     limit = TOLERANCE * min(row.cost for row in rows)
     return next(row for row in rows if row.cost <= limit)
 

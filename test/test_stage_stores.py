@@ -90,38 +90,8 @@ def test_columns():
         assert found.tobytes() == wanted.tobytes(), sizes
 
 
-@pytest.mark.parametrize(
-    "value", ["4:(0,32), 12:(1,0)", "2:(0,64), 2:(0,32), 12:(1,0)", "12:(1,0), 4:(0,32)", "2:(0,32), 2:(0,64), 12:(1,0)"]
-)
-def test_parts_of_no_whole_swizzle_pattern(value):
-    """A part of 12 rows: its buffer takes 1536 bytes, and the next begins where the pattern does, at 2048. Two values that share a
-    register may be in different parts."""
-    pinned = f"tensor<12x128xbf16, #layout.tv<thread [32:(0,1)], value [{value}]>>"
-    array = "memref<?x?xbf16, strided<[?, 1]>>"
-    text = f"""tile.kernel @double(%A: {array} [M, N], %C: {array} [M, N])
-    grid(%bm = M ceildiv 12) attributes {{stage_stores = true, warps = 1 : i64}} {{
-  %c0 = arith.constant 0 : index
-  %c12 = arith.constant 12 : index
-  %m = arith.muli %bm, %c12 : index
-  %a = tile.load %A[%m, %c0] : {array} -> {pinned}
-  %s = arith.addf %a, %a : {pinned}
-  tile.store %s, %C[%m, %c0] : {pinned}, {array}
-}}"""
-    a = np.random.default_rng(0).standard_normal((30, 120)).astype(ml_dtypes.bfloat16)
-    c = np.zeros_like(a)
-    made = compile(text, "sm_90a")
-    with order("latest"):
-        made(a, c, device="sim")
-    np.testing.assert_array_equal(c, a + a)
-    assert "cp.async.bulk.tensor.2d.global" in made.ptx
-
-
-@pytest.mark.parametrize(
-    ("rows", "warps", "layout"),
-    [(12, 1, "thread [32:(0,1)], value [2:(0,64), 2:(0,32), 12:(1,0)]"), (4, 8, "thread [64:(0,1), 4:(1,0)], value [2:(0,64)]")],
-)
-def test_parts_that_share_registers(rows, warps, layout):
-    """The two halves of a register go to different parts of 64 columns."""
+def doubled(rows: int, warps: int, layout: str) -> None:
+    """Tiles of `rows` × 128 in this layout, doubled and stored by parts, are right."""
     pinned = f"tensor<{rows}x128xbf16, #layout.tv<{layout}>>"
     array = "memref<?x?xbf16, strided<[?, 1]>>"
     text = f"""tile.kernel @double(%A: {array} [M, N], %C: {array} [M, N])
@@ -140,6 +110,24 @@ def test_parts_that_share_registers(rows, warps, layout):
         made(a, c, device="sim")
     np.testing.assert_array_equal(c, a + a)
     assert "cp.async.bulk.tensor.2d.global" in made.ptx
+
+
+@pytest.mark.parametrize(
+    "value", ["4:(0,32), 12:(1,0)", "2:(0,64), 2:(0,32), 12:(1,0)", "12:(1,0), 4:(0,32)", "2:(0,32), 2:(0,64), 12:(1,0)"]
+)
+def test_parts_of_no_whole_swizzle_pattern(value):
+    """A part of 12 rows: its buffer takes 1536 bytes, and the next begins where the pattern does, at 2048. Two values that share a
+    register may be in different parts."""
+    doubled(12, 1, f"thread [32:(0,1)], value [{value}]")
+
+
+@pytest.mark.parametrize(
+    ("rows", "warps", "layout"),
+    [(12, 1, "thread [32:(0,1)], value [2:(0,64), 2:(0,32), 12:(1,0)]"), (4, 8, "thread [64:(0,1), 4:(1,0)], value [2:(0,64)]")],
+)
+def test_parts_that_share_registers(rows, warps, layout):
+    """The two halves of a register go to different parts of 64 columns."""
+    doubled(rows, warps, layout)
 
 
 def test_without_roles():
