@@ -380,14 +380,23 @@ def _tma_form(layout: SharedLayout, element_bytes: int) -> TmaForm | None:
         ]
         for mode, span in spans:
             if SharedLayout.tma(shape, element_bytes, mode, order) == layout:
-                return _boxes(shape, order, mode, span)
+                form = _boxes(shape, order, mode, span)
+                if _can_start(form, layout, element_bytes):
+                    return form
         dense = inner <= TMA_BOX_LIMIT and inner * element_bytes % CORE_ROW == 0
         if dense and SharedLayout.row_major(shape, order=order) == layout:
-            return _boxes(shape, order, 0, inner)
+            form = _boxes(shape, order, 0, inner)
+            if _can_start(form, layout, element_bytes):
+                return form
     return None
 
 
-def _boxes(shape: Sequence[int], order: tuple[int, ...], swizzle_bytes: int, span: int) -> TmaForm | None:
+def _can_start(form: TmaForm, layout: SharedLayout, element_bytes: int) -> bool:
+    """Whether every box, which lie one after another in the buffer, starts where a buffer of its own could."""
+    return len(form.starts) == 1 or prod(form.box) * element_bytes % layout.alignment(element_bytes) == 0
+
+
+def _boxes(shape: Sequence[int], order: tuple[int, ...], swizzle_bytes: int, span: int) -> TmaForm:
     box = list(shape)
     box[order[0]] = span
     for i, d in enumerate(order[1:], start=1):

@@ -556,3 +556,10 @@ def test_draw_text_shows_holders_padding_and_planes() -> None:
     assert draw_text(TVLayout.parse("thread [32:()], value []"), ()) == "0:0*"
     with pytest.raises(LayoutError, match="2 dimensions, the layout has 3"):
         draw_text(layout, (2, 2))
+
+
+def test_boxes_of_one_buffer_start_where_buffers_could():
+    """Nine boxes of 16 bytes are no way to fill a column; two of 36 rows do not both begin where the swizzle's pattern does."""
+    assert SharedLayout.parse("[36:1], []").tma_form(4).starts == ((0, 0),)
+    assert SharedLayout.tma((36, 64), 4, 128, (1, 0)).tma_form(4) is None
+    assert len(SharedLayout.tma((40, 64), 4, 128, (1, 0)).tma_form(4).starts) == 2
