@@ -70,7 +70,7 @@ def count_work(module: ModuleOp, target: Target) -> Work:
     kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     shape = tile.cluster_shape(kernel) or (1,)
     grid = tuple(str(expr.data) for expr in kernel.grid.data)
-    counter = _Counter(kernel)
+    counter = _Counter(kernel, target)
     counter.block(kernel.body.block, ())
     registers = 40 + max((_registers(value) for op in kernel.walk() for value in op.results), default=0)
     for name in following:
@@ -119,8 +119,8 @@ class _Counter:
     """Adds up what the blocks of a kernel do, by the trips of the loops round it and whether one of these can be split: [clocks of compute, bytes copied,
     bytes stored, bytes through shared memory]."""
 
-    def __init__(self, kernel: tile.KernelOp) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: tile.KernelOp, target: Target) -> None:
+        self.kernel, self.target = kernel, target
         self.terms: dict[tuple[tuple[str, ...], bool], list[float]] = {}
         self.requests: dict[tuple[tuple[str, ...], bool], list[Request]] = {}
         self.by_halves: dict[tuple[tuple[str, ...], bool], float] = {}
@@ -164,9 +164,9 @@ class _Counter:
                     self.by_halves[loops, shared] = self.by_halves.get((loops, shared), 0.0) + _bytes(op.value)
             elif isinstance(op, tile.DotOp | async_copy.DotOp):
                 wgmma = isinstance(op, async_copy.DotOp)
-                here[0] += dot_clocks(op) / (SUSTAINED if wgmma else 1)
+                here[0] += dot_clocks(op, self.target) / (SUSTAINED if wgmma else 1)
                 if wgmma:
-                    here[3] += _operand_bytes(op)
+                    here[3] += _operand_bytes(op, self.target)
             else:
                 here[0] += _arithmetic(op)
         self.loaded = max(self.loaded, loaded)
@@ -192,7 +192,7 @@ FMA_LANES = 128
 """Multiplications of f32 a clock that a multiprocessor has lanes for (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
 
 
-def dot_clocks(op: tile.DotOp | async_copy.DotOp) -> float:
+def dot_clocks(op: tile.DotOp | async_copy.DotOp, target: Target) -> float:
     """Clocks that the tensor cores of a multiprocessor take for a dot, rows and columns that the instruction adds included."""
     if isinstance(op, tile.DotOp):
         shape = dot_rules.dot_shape(op)
@@ -200,21 +200,21 @@ def dot_clocks(op: tile.DotOp | async_copy.DotOp) -> float:
         if not shape.kind.tensor_core:
             return products * UNITS["fma" if shape.kind.size == 4 else "fp64"].issue / FMA_LANES
         return products * (1 if shape.kind.emulated else shape.kind.size / 2) / DOT_MACS_PER_CLOCK["mma"]
-    return sum(map(max, _wgmmas(op)))
+    return sum(map(max, _wgmmas(op, target)))
 
 
-def _wgmmas(op: async_copy.DotOp) -> Iterator[tuple[float, float]]:
-    """(clocks of the tensor cores, clocks of shared memory) of each piece that a dot is done in, its operands in shared memory."""
-    choice = dot_rules.wgmma_choice(dot_rules.dot_shape(op), dot_rules.block_warps(op), False)
+def _wgmmas(op: async_copy.DotOp, target: Target) -> Iterator[tuple[float, float]]:
+    """(clocks of the tensor cores, clocks of shared memory) of each piece that a dot is done in."""
+    choice = dot_rules.dot_requirements(op, dot_rules.block_warps(op), target)
     times = prod(choice.groups) * choice.slabs * (choice.extents[2] // choice.step) / SLOTS
     for n in choice.pieces:
-        cores, reads = wgmma_clocks(dot_rules.WGMMA_ROWS, n, True, STEP_BYTES // choice.step, choice.step)
+        cores, reads = wgmma_clocks(dot_rules.WGMMA_ROWS, n, choice.lhs is None, STEP_BYTES // choice.step, choice.step)
         yield times * cores, times * reads
 
 
-def _operand_bytes(op: async_copy.DotOp) -> float:
+def _operand_bytes(op: async_copy.DotOp, target: Target) -> float:
     """Bytes that the tensor cores read from shared memory for a dot."""
-    return SHARED_BYTES_PER_CLOCK * sum(reads for _, reads in _wgmmas(op))
+    return SHARED_BYTES_PER_CLOCK * sum(reads for _, reads in _wgmmas(op, target))
 
 
 def _request(op: async_copy.PutOp, kernel: tile.KernelOp) -> Request | None:
