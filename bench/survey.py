@@ -19,34 +19,17 @@ from functools import lru_cache
 from typing import Any
 
 import tesela
-from tesela import Array, f32
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.work import estimate
 from tesela.kernels import matrices
 from tesela.runtime.specialize import Facts
 
-M, N, K = tesela.dims("M N K")
-T = tesela.dtype("T")
-
-
-@tesela.kernel
-def swapped(
-    A: Array[T, M, K], B: Array[T, N, K], C: Array[T, M, N], BM: tesela.constexpr, BN: tesela.constexpr, BK: tesela.constexpr = 64
-):
-    """C = A·Bᵀ, computed as (B·Aᵀ)ᵀ."""
-    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
-    m, n = bm * BM, bn * BN
-    acc = tesela.zeros((BN, BM), f32)
-    for k in tesela.range(0, K, BK):
-        acc += B[n : n + BN, k : k + BK] @ A[m : m + BM, k : k + BK].T
-    C[m : m + BM, n : n + BN] = acc.T.to(C.dtype)
-
-
-Config = tuple[str, int, int, int, tuple[tuple[str, int], ...]]
-"""Kernel, BM, BN, BK, pins."""
+Config = tuple[int, int, int, tuple[tuple[str, int], ...]]
+"""BM, BN, BK, pins."""
+TILES: list[str] = []
 PARTS = (1, 2, 3, 4, 6, 8, 11, 16)
 SMALL = tuple(
-    ("swapped", 0, bn, bk, pins)
+    (0, bn, bk, pins)
     for bn, bk, pins in (
         (64, 64, (("stages", 4),)),
         (64, 64, (("stages", 8),)),
@@ -59,9 +42,10 @@ SMALL = tuple(
     )
 )
 PLAIN = (
-    ("plain", 128, 256, 64, ()), ("plain", 256, 128, 64, ()), ("plain", 128, 192, 64, ()), ("plain", 128, 128, 64, ()), ("plain", 128, 128, 64, (("cluster", 1),)),
-    ("plain", 64, 256, 64, (("stages", 2),)), ("plain", 64, 128, 64, (("stages", 4),)), ("plain", 64, 128, 64, ()), ("plain", 128, 64, 64, ()), ("plain", 128, 96, 64, ()),
-    ("plain", 64, 64, 64, (("stages", 4),)), ("plain", 128, 128, 64, (("warps", 4), ("stages", 3))), ("plain", 128, 128, 128, ()),
+    (128, 256, 64, ()), (256, 128, 64, ()), (128, 192, 64, ()), (128, 128, 64, ()), (128, 128, 64, (("cluster", 1),)),
+    (64, 256, 64, (("stages", 2),)), (64, 128, 64, (("stages", 4),)), (64, 128, 64, ()), (128, 64, 64, ()), (128, 96, 64, ()),
+    (64, 64, 64, (("stages", 4),)), (64, 64, 64, (("stages", 8),)), (128, 64, 64, (("warps", 4), ("stages", 6))), (64, 128, 64, (("stages", 6),)), (128, 96, 64, (("warps", 4), ("stages", 3))),
+    (128, 128, 64, (("warps", 4), ("stages", 3))), (128, 128, 128, ()),
 )  # fmt: skip
 FACTS = (Facts((("A", 16), ("B", 16), ("C", 16)), ("A", "B", "C"), (("K", 16), ("M", 16), ("N", 16))),)
 
@@ -70,24 +54,27 @@ def configs(m: int, n: int, k: int) -> list[Config]:
     """What is tried for a shape, but for parts."""
     found: list[Config] = []
     if m <= 128:
-        found += [(kernel, bm, *rest) for bm in sorted({min(m, 64), m, max(16, m // 2)}) for kernel, _, *rest in SMALL if bm <= m]
+        found += [(bm, *rest) for bm in sorted({min(m, 64), m, max(16, m // 2)}) for _, *rest in SMALL if bm <= m]
     if m > 64:
         found += PLAIN
-    return found
+    return list(dict.fromkeys((*config[:3], (*config[3], *more)) for config in found for more in MORE if not TILES or f"{config[0]}x{config[1]}" in TILES))
+
+
+MORE: list[tuple[tuple[str, int], ...]] = [()]
+"""Further pins that each configuration is tried with."""
 
 
 def parts_of(config: Config, m: int, n: int, k: int) -> list[int]:
     """Numbers of parts that are tried."""
-    _, bm, bn, bk, _ = config
+    bm, bn, bk, _ = config
     points, trips = -(-m // bm) * -(-n // bn), -(-k // bk)
     return [parts for parts in PARTS if parts == 1 or (trips >= 3 * parts and 60 <= points * parts <= 132 * 8)]
 
 
 @lru_cache(maxsize=None)
-def kernel(config: Config, parts: int, pdl: int = 1) -> Any:
-    name, bm, bn, bk, pins = config
-    base = {"swapped": swapped, "plain": matrices.gemm_nt}[name]
-    return base.compile(pins={**dict(pins), "split": parts, "pdl": pdl}, T=tesela.bf16, BM=bm, BN=bn, BK=bk)
+def kernel(config: Config, parts: int) -> Any:
+    bm, bn, bk, pins = config
+    return matrices.gemm_nt.compile(pins={**dict(pins), "split": parts}, T=tesela.bf16, BM=bm, BN=bn, BK=bk)
 
 
 def prepare(job: tuple[Config, int]) -> str:
@@ -100,8 +87,8 @@ def prepare(job: tuple[Config, int]) -> str:
 
 
 def name(config: Config) -> str:
-    kind, bm, bn, bk, pins = config
-    return f"{'' if kind == 'plain' else '~'}{bm}x{bn}x{bk}{''.join(key[0] + str(value) for key, value in pins)}"
+    bm, bn, bk, pins = config
+    return f"{bm}x{bn}x{bk}{''.join(key[0] + str(value) for key, value in pins)}"
 
 
 def survey(m: int, n: int, k: int, rounds: int) -> str:
@@ -167,7 +154,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further shape after so long")
     parser.add_argument("--prepare", action="store_true", help="only compile")
+    parser.add_argument("--pdl", action="store_true", help="also without overlapping launches")
+    parser.add_argument("--tiles", nargs="*", default=[], metavar="BMxBN", help="only these tiles")
     arguments = parser.parse_args(argv)
+    if arguments.pdl:
+        MORE.append((("pdl", 0),))
+    TILES.extend(arguments.tiles)
     begin = time.monotonic()
     shapes = [tuple(map(int, text.split("x"))) for text in arguments.shapes]
     jobs = dict.fromkeys((config, parts) for shape in shapes for config in configs(*shape) for parts in parts_of(config, *shape))

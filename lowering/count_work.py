@@ -65,15 +65,16 @@ def count_work(module: ModuleOp, target: Target) -> Work:
     split = _split_loop(module)
     lower_to(module, "layout", target)
     context = PassContext(target)
-    first, *following = STAGES["schedule"]
-    get_pass(first)().run(module, context)  # form-clusters, which says what is loaded together
+    clustered = STAGES["schedule"].index("form-clusters") + 1  # from there on is known what is loaded together
+    for name in STAGES["schedule"][:clustered]:
+        get_pass(name)().run(module, context)
     kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     shape = tile.cluster_shape(kernel) or (1,)
     grid = tuple(str(expr.data) for expr in kernel.grid.data)
     counter = _Counter(kernel, target)
     counter.block(kernel.body.block, ())
     registers = 40 + max((_registers(value) for op in kernel.walk() for value in op.results), default=0)
-    for name in following:
+    for name in STAGES["schedule"][clustered:]:
         get_pass(name)().run(module, context)
     kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     warps = kernel_warps(kernel)
