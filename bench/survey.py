@@ -155,8 +155,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further shape after so long")
     parser.add_argument("--prepare", action="store_true", help="only compile")
     parser.add_argument("--pdl", action="store_true", help="also without overlapping launches")
+    parser.add_argument("--alone", action="store_true", help="also without clusters")
     parser.add_argument("--tiles", nargs="*", default=[], metavar="BMxBN", help="only these tiles")
     arguments = parser.parse_args(argv)
+    if arguments.alone:
+        MORE.append((("cluster", 1),))
     if arguments.pdl:
         MORE.append((("pdl", 0),))
     TILES.extend(arguments.tiles)
