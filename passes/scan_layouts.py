@@ -1,10 +1,15 @@
-"""Which layouts a scan can go through digit by digit, and one that it can for those that are none of them."""
+"""Which layouts a scan or fold can go through digit by digit, one that it can for those that are none of them, and the shared memory that takes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
+from ..dialects import tile
 from ..dialects.layout import TVLayout
+from ..dialects.layout_attrs import TVLayoutAttr
+from ..dialects.tile import element_type
+from .access import memory_bytes
 
 WARP = 32
 
@@ -49,3 +54,36 @@ def scan_layout(layout: TVLayout, shape: tuple[int, ...], axis: int, threads: in
         return layout
     order = (axis, *(d for d in reversed(range(len(shape))) if d != axis))
     return TVLayout.blocked(shape, threads, order, 1)
+
+
+WIDEST = 8
+"""Bytes of the widest element that a scan works in."""
+
+
+def combines_along(op: tile.ScanOp | tile.FoldOp) -> bool:
+    """Whether it matters to a scan or fold that a layout holds elements past the tile's extent, which come last along the axis: they come first in
+    reverse, and a fold takes all."""
+    return isinstance(op, tile.FoldOp) or op.reverse is not None
+
+
+def word_bytes(op: tile.ScanOp | tile.FoldOp) -> int:
+    """Bytes, at most, of what is combined of one place: an element of each tile, in a register of its own, and whether it is one."""
+    sizes = [WIDEST if memory_bytes(element_type(source.type)) == WIDEST else 4 for source in op.sources]
+    return sum(sizes) + (4 if combines_along(op) else 0)
+
+
+def scan_scratch(op: tile.ScanOp | tile.FoldOp) -> int:
+    """Bytes, at most, of shared memory that a scan or fold in a known layout goes through: a tile on its way to another layout, or the totals of warps."""
+    kind = op.sources[0].type
+    if not isinstance(kind.encoding, TVLayoutAttr):
+        return 0
+    axis, held = op.axis.value.data, kind.encoding.data
+    digits = axis_digits(held, axis)
+    if digits is not None and all(digit.weight is None or digit.weight < WARP for digit in digits):
+        return 0
+    before = 1  # elements of which a thread holds the total when the first digit of warps comes
+    for digit in digits or ():
+        if digit.weight is not None and digit.weight >= WARP:
+            break
+        before *= digit.extent
+    return -(-word_bytes(op) * prod(-(-extent // WARP) * WARP for extent in held.shape()) // before)
