@@ -45,10 +45,10 @@ from .block_calls import (
     infer_dims,
     written_arguments,
 )
+from .block_combining import combined
 from .block_indexed import Place, atomic, atomic_at, load_at, load_indexed, store_at, store_indexed
 from .block_inline import inline_ptx
 from .block_messages import check, print_values
-from .block_combining import combined
 from .block_ops import MEANINGS, Refused, check_dot, dot_precision
 from .channels import PAST, Buffer, Channel, Dots, Pending, Slot, Token
 from .contract import grid_shape

@@ -7,7 +7,6 @@ b64 for 64 bits, else b32, with zeros above what is narrower, so that words can 
 
 from __future__ import annotations
 
-
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
