@@ -80,7 +80,7 @@ def test_rotary(half):
 def test_transpose(shape):
     x = random(*shape, T=bf16)
     y = np.zeros(shape[::-1], TYPES[bf16])
-    run(elementwise.transpose, {"x": x, "y": y}, T=bf16, BLOCK=16)
+    run(elementwise.transpose, {"x": x, "y": y}, T=bf16, BM=16, BN=32)
     np.testing.assert_array_equal(y, x.T)
 
 
