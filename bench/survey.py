@@ -33,11 +33,12 @@ SMALL = tuple(
     for bn, bk, pins in (
         (64, 64, (("stages", 4),)),
         (64, 64, (("stages", 8),)),
+        (64, 64, (("stages", 16),)),
         (64, 128, (("stages", 4),)),
         (128, 64, (("stages", 4), ("warps", 4))),
         (128, 128, (("stages", 3), ("warps", 4))),
-        (128, 64, ()),
-        (128, 128, ()),
+        (128, 64, (("warps", 8),)),
+        (128, 128, (("warps", 8),)),
         (256, 64, ()),
     )
 )
@@ -148,6 +149,34 @@ def survey(m: int, n: int, k: int, rounds: int) -> str:
     )
 
 
+def look(shapes: Sequence[tuple[int, int, int]], rounds: int) -> None:
+    """Only what each call chooses, beside cuBLAS."""
+    from peers import Torch
+    from rounds import GPU, System
+
+    torch, timer = Torch(), GPU()
+    bf16, worst = torch.torch.bfloat16, 0.0
+    whole = matrices.gemm_nt.compile(T=tesela.bf16)
+    for m, n, k in shapes:
+        a, b, c, theirs = torch.randn(m, k, dtype=bf16), torch.randn(n, k, dtype=bf16), *(torch.torch.empty(m, n, device="cuda", dtype=bf16) for _ in range(2))
+        ours = torch.system("", lambda a=a, b=b, c=c: whole(a, b, c))
+        peer = System("", torch.system("", lambda a=a, b=b, out=theirs: torch.torch.matmul(a, b.T, out=out)).run)
+        turns = [timer.prepare(system, 20, True) for system in (ours, peer)]
+        label = whole.last.label
+        expected = next(row.expected.microseconds for row in whole.expected(a, b, c) if row.label == label and row.expected is not None)
+        times: list[list[float]] = [[], []]
+        for _ in range(rounds):
+            for which, turn in enumerate(turns):
+                timer.rest(0.01)
+                turn()
+                times[which].append(1e3 * turn() / 20)
+        wrong = float((c - theirs).abs().max()) > 0.02 * float(theirs.abs().max())
+        mine, other = (statistics.median(found) for found in times)
+        worst = max(worst, mine / other)
+        print(f"{m}x{n}x{k}: {label} {mine:.2f} ({expected:.1f}) cuBLAS {other:.2f} {other / mine:.3f}{' WRONG' if wrong else ''}")
+        sys.stdout.flush()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("shapes", nargs="*", metavar="MxNxK")
@@ -156,6 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--prepare", action="store_true", help="only compile")
     parser.add_argument("--pdl", action="store_true", help="also without overlapping launches")
     parser.add_argument("--alone", action="store_true", help="also without clusters")
+    parser.add_argument("--look", action="store_true", help="only what is chosen, beside cuBLAS; without shapes, of all with few rows")
     parser.add_argument("--tiles", nargs="*", default=[], metavar="BMxBN", help="only these tiles")
     arguments = parser.parse_args(argv)
     if arguments.alone:
@@ -164,6 +194,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         MORE.append((("pdl", 0),))
     TILES.extend(arguments.tiles)
     begin = time.monotonic()
+    if arguments.look:
+        from peers import DECODES
+
+        look([tuple(map(int, text.split("x"))) for text in arguments.shapes] or [shape for shape in DECODES if shape[0] <= 128], arguments.rounds)
+        return 0
     shapes = [tuple(map(int, text.split("x"))) for text in arguments.shapes]
     jobs = dict.fromkeys((config, parts) for shape in shapes for config in configs(*shape) for parts in parts_of(config, *shape))
     with multiprocessing.get_context("fork").Pool() as pool:
