@@ -196,7 +196,7 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
         clocks = (1 if work.persistent else rounds) * start + bodies + tails
     else:
         clocks = start + max(bodies, tails) + min(bodies, tails) / rounds
-    again = max(0.0, loaded - nbytes) / (2 * machine.l2 * multiprocessors)
+    again = max(0.0, loaded - nbytes) / (2 * machine.l2 * multiprocessors) if nbytes else 0.0
     memory = nbytes / machine.memory + again + start
     parts_of_time = {
         "compute": compute, "copies": copies, "stores": tails, "latency": start + exchange, "memory": memory,

@@ -17,7 +17,7 @@ TILES = [
     {"BM": 128, "BN": 192},
     {"BM": 128, "BN": 128},
     {"BM": 128, "BN": 96},
-    {"BM": 128, "BN": 64, "warps": 4, "stages": 8},
+    {"BM": 128, "BN": 64, "warps": 4, "stages": 6},
     {"BM": 64, "BN": 256, "stages": 2},
     {"BM": 64, "BN": 128, "stages": 4},
     {"BM": 64, "BN": 128, "warps": 8},
