@@ -34,7 +34,6 @@ SMALL = tuple(
         (64, 64, (("stages", 4),)),
         (64, 64, (("stages", 6),)),
         (64, 64, (("stages", 8),)),
-        (64, 64, (("stages", 16),)),
         (64, 128, (("stages", 4),)),
         (128, 64, (("stages", 4), ("warps", 4))),
         (128, 128, (("stages", 3), ("warps", 4))),
@@ -108,11 +107,12 @@ def survey(m: int, n: int, k: int, rounds: int) -> str:
     nbytes = 2 * (m * k + n * k + m * n)
     for config in configs(m, n, k):
         single = kernel(config, 1)
-        work = None
+        work = single._compiler.work(0, FACTS[0], single._target("sm_90a"))  # noqa: SLF001 - a look inside
+        if isinstance(work, TeselaError):
+            continue
         for parts in parts_of(config, m, n, k):
             made = kernel(config, parts)
             systems[name(config), parts] = torch.system("", lambda made=made: made(a, b, c))
-            work = work or single._compiler.work(0, FACTS[0], single._target("sm_90a"))
             expected[name(config), parts] = estimate(work, {"M": m, "N": n, "K": k}, 132, nbytes, parts).microseconds
     times: dict[Any, list[float]] = {}
     turns = {}
@@ -204,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with multiprocessing.get_context("fork").Pool() as pool:
         for said in pool.imap_unordered(prepare, jobs, chunksize=2):
             if said:
-                print(said[:200])
+                print(said[:160])
     print(f"{len(jobs)} programs in {time.monotonic() - begin:.1f} s")
     if arguments.prepare:
         return 0
