@@ -27,7 +27,7 @@ from tesela.runtime.specialize import Facts
 Config = tuple[int, int, int, tuple[tuple[str, int], ...]]
 """BM, BN, BK, pins."""
 TILES: list[str] = []
-PARTS = (1, 2, 3, 4, 6, 8, 11, 16)
+PARTS = [1, 2, 3, 4, 6, 8, 11, 16]
 SMALL = tuple(
     (0, bn, bk, pins)
     for bn, bk, pins in (
@@ -186,6 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pdl", action="store_true", help="also without overlapping launches")
     parser.add_argument("--alone", action="store_true", help="also without clusters")
     parser.add_argument("--look", action="store_true", help="only what is chosen, beside cuBLAS; without shapes, of all with few rows")
+    parser.add_argument("--parts", nargs="*", type=int, default=[], help="only these numbers of parts")
     parser.add_argument("--tiles", nargs="*", default=[], metavar="BMxBN", help="only these tiles")
     arguments = parser.parse_args(argv)
     if arguments.alone:
@@ -193,6 +194,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.pdl:
         MORE.append((("pdl", 0),))
     TILES.extend(arguments.tiles)
+    PARTS[:] = arguments.parts or PARTS
     begin = time.monotonic()
     if arguments.look:
         from peers import DECODES
