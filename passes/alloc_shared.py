@@ -24,6 +24,7 @@ from xdsl.ir import Operation, Region
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location, value_name
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout import TVLayout
 from ..dialects.layout_attrs import ConvertOp, SharedLayoutAttr, TVLayoutAttr
 from ..dialects.target import Target
@@ -66,8 +67,8 @@ class AllocShared(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+        for kernel in kernels_in(module):
+            channels = inside(kernel, async_copy.ChannelOp)
             rings = [_ring(op) for op in channels]
             if _total_bytes(rings) + scratch_bound(kernel) > target.max_shared_bytes:
                 for channel in channels:
@@ -80,7 +81,7 @@ class AllocShared(Pass):
 def shared_table(kernel: tile.KernelOp, target: Target, shared_bytes: int) -> list[str]:
     """Where the `shared_bytes` of a block went, of a kernel whose channels are placed: its buffers, a line each, what threads exchange through, the total, the
     limit and how many stages would fit; empty where there are none."""
-    rings = [_ring(op) for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+    rings = [_ring(op) for op in inside(kernel, async_copy.ChannelOp)]
     stated = kernel.attributes.get("shared")
     placed = stated.value.data if isinstance(stated, IntegerAttr) else 0
     rows = [(_ring_name(ring), _ring_text(ring)) for ring in rings]
@@ -145,6 +146,10 @@ def ring_bytes(channel: async_copy.ChannelOp, depth: int) -> int:
     return _ring(channel).bytes(depth)
 
 
+EXCHANGING: tuple[type[Operation], ...] = (
+    ConvertOp, tile.TransposeOp, tile.ReshapeOp, tile.AtomicOp, tile.HistogramOp, tile.ScanOp, tile.PrintOp, tile.AssertOp, tile.ReduceOp,
+)  # fmt: skip
+"""Ops that may need a place where threads exchange elements."""
 LARGEST_SCANNED = 8
 """Bytes of the widest element that a scan works in."""
 
@@ -160,9 +165,10 @@ def scratch_bound(kernel: tile.KernelOp) -> int:
 def region_scratch(region: Region) -> int:
     """`scratch_bound` of what a region holds."""
     bound = 0
-    for op in region.walk():
-        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp) and not _renames(op):
-            bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
+    for op in inside(region, *EXCHANGING):
+        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp):
+            if not _renames(op):
+                bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
         elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
             bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
         elif isinstance(op, tile.ScanOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):
