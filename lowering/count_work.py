@@ -22,7 +22,6 @@ from ..dialects.async_roles import RolesOp
 from ..dialects.dim_expr import DimExpr
 from ..dialects.inside import inside
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
-from ..dialects.ptx_isa import UNITS
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
 from ..dialects.work import Machine, Request, SplitLoop, Term, Work
@@ -37,7 +36,6 @@ from ..passes.machine_costs import (
     BLOCK_START_CLOCKS,
     COPY_BYTES_PER_CLOCK,
     COPY_LATENCY,
-    DOT_MACS_PER_CLOCK,
     L2_BYTES_PER_CLOCK,
     LANES_PER_CLOCK,
     MEGAHERTZ,
@@ -240,18 +238,11 @@ def _row_piece(op: tile.StoreOp) -> int:
     return piece * memory_bytes(kind.element_type)
 
 
-FMA_LANES = 128
-"""Multiplications of f32 a clock that a multiprocessor has lanes for (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
-
-
 def dot_clocks(op: tile.DotOp | async_copy.DotOp) -> float:
     """Clocks that the tensor cores of a multiprocessor take for a dot, rows and columns that the instruction adds included."""
     if isinstance(op, tile.DotOp):
         shape = dot_rules.dot_shape(op)
-        products = prod(shape.batch) * shape.m * shape.n * shape.k
-        if not shape.kind.tensor_core:
-            return products * UNITS["fma" if shape.kind.size == 4 else "fp64"].issue / FMA_LANES
-        return products * (1 if shape.kind.emulated else shape.kind.size / 2) / DOT_MACS_PER_CLOCK["mma"]
+        return prod(shape.batch) * shape.m * shape.n * shape.k / shape.kind.macs_per_clock(False)
     return sum(map(max, _wgmmas(op)))
 
 
