@@ -23,6 +23,7 @@ from ..dialects.diagnostics import TeselaError, called_by_users
 from ..dialects.launch_plan import LaunchPlan
 from ..dialects.target import Target, get_target
 from ..dialects.work import Work
+from .assemble import started_ahead
 from .cache import Entry, compiler_fingerprint, digest, get_cache
 from .compiling import uncollected, working
 from .contract import Contract
@@ -209,12 +210,18 @@ class ModuleCompiler:
     def _compile(self, facts: Facts, target: Target, dump: str | None) -> Variant:
         from ..lowering.pipeline import finish
 
-        with self._under_way(facts, target) as count:
-            done = finish(count.uncounted())
-            log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
-            stem = self._dump(Path(dump), facts, target, done.ptx, done.plan) if dump else None
+        waiting = started_ahead()
+        try:
+            with self._under_way(facts, target) as count:
+                done = finish(count.uncounted())
+                log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
+                stem = self._dump(Path(dump), facts, target, done.ptx, done.plan) if dump else None
+        except BaseException:
+            if waiting is not None:
+                waiting.close()
+            raise
         self.forget()
-        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, dump=stem)
+        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, dump=stem, waiting=waiting)
 
     def _dump(self, folder: Path, facts: Facts, target: Target, ptx: str, plan: LaunchPlan) -> Path:
         """Write all levels; gives what the files' names begin with."""

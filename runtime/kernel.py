@@ -19,6 +19,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
@@ -31,10 +32,10 @@ from ..dialects.target import Target, get_target
 from ..dialects.work import Work
 from . import driver, launch
 from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, view
-from .assemble import Resources
+from .assemble import Resources, assembled_soon
 from .compiling import uncollected
 from .contract import Contract, overlapping
-from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate, traffic
+from .launch import SIMULATOR, Call, Staging, Variant, arch_for, is_host, map_arrays, simulate, traffic
 from .messages import AssertionsFailed
 from .shortcuts import Launch, Shortcuts
 from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
@@ -500,7 +501,8 @@ class Kernel:
         overlaps = tuple(overlaps)
         call = shapes.calls.get(overlaps)
         if call is None:
-            with uncollected():
+            soon = nullcontext() if place == SIMULATOR else assembled_soon(arch_for(driver.device(place), target.name))
+            with uncollected(), soon:
                 call = shapes.calls[overlaps] = self._bound(place, views, shapes, overlaps, target)
         return call
 
