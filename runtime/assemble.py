@@ -16,7 +16,6 @@ import importlib.util
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 from bisect import bisect_right
@@ -147,6 +146,8 @@ class Ptxas:
 
     def __init__(self, assembler: Assembler, arch: str, ptx: str | None = None, line_info: bool = True, options: Sequence[str] = ()):
         """Raises TeselaError where it cannot be started."""
+        import socket  # which no warm start needs
+
         self.assembler, self.arch = assembler, arch
         self._folder = tempfile.TemporaryDirectory(prefix="tesela-")
         self._output = Path(self._folder.name, "kernel.cubin")
@@ -173,10 +174,12 @@ class Ptxas:
         """(exit status, cubin, what it said) of the text. Raises TeselaError where it does not end."""
         try:
             if self._input is not None:
+                from socket import SHUT_WR
+
                 self._input.settimeout(TIMEOUT_SECONDS)
                 with suppress(ConnectionError):  # it has ended, and said why
                     self._input.sendall(ptx.encode())
-                    self._input.shutdown(socket.SHUT_WR)
+                    self._input.shutdown(SHUT_WR)
             said, _ = self._process.communicate(timeout=TIMEOUT_SECONDS)
             image = self._output.read_bytes() if self._process.returncode == 0 and self._output.exists() else b""
             text = said.decode(errors="replace")
