@@ -1,4 +1,4 @@
-"""Memory-bound kernels beside torch eager, torch.compile and a copy that moves as many bytes: the benchmark `rows` of peers.py.
+"""Memory-bound kernels beside torch eager, torch.compile, Triton and a copy that moves as many bytes: the benchmark `rows` of peers.py.
 
 Each maker gives, for a shape: the calls of ours, eager and compiled torch (each writes its own outputs), the outputs to check, the float64
 result, and the bytes that must move, each array counted once.
@@ -178,6 +178,10 @@ MAKERS: dict[str, Callable[..., Contest]] = {
 }
 
 
+EPSILONS = {"softmax": None, "layer_norm": 1e-5, "rms_norm": 1e-6, "row_sum": None, "cumsum": None}
+"""What is measured in Triton too (triton_rows.py), with the constant that it takes."""
+
+
 def contest(torch: Torch, kernel: str, dtype: str, m: int, n: int) -> Contest:
     return MAKERS[kernel](torch, {"bf16": torch.torch.bfloat16, "f32": torch.torch.float32}[dtype], m, n)
 
@@ -207,6 +211,17 @@ def make_case(torch: Torch, kernel: str, dtype: str, m: int, n: int, tried: Sequ
             results[0] = function(*case.inputs)
 
         systems.append(torch.checked_result(torch.system(name, eager), results, case.expected, max(case.tolerance, 1e-4)))
+    if kernel in EPSILONS:
+        third = torch.torch.empty_like(case.output)
+        more = (torch.torch.empty_like(case.output),) if kernel == "rms_norm" else ()
+
+        def triton() -> Any:
+            import triton_rows as programs
+
+            arrays = (*case.inputs, third, *more)
+            return programs.configurations(n), lambda config: programs.launcher(kernel, arrays, EPSILONS[kernel], config)
+
+        systems.append(torch.tuned("Triton", triton, third, case.expected, max(case.tolerance, 1e-4)))
     systems.append(copy(torch, case.nbytes))
     # Through a graph all of them: torch.compile's launches take the host 80 µs and more.
     return Case(title(kernel, dtype, m, n), systems, nbytes=case.nbytes, graph=True)
