@@ -11,7 +11,7 @@ import pytest
 
 from tesela import bf16, f8E4M3FN, f16, f32
 from tesela.dialects.verify import verify_module
-from tesela.kernels import attention, elementwise, fused, matrices, rows
+from tesela.kernels import attention, elementwise, fused, matrices, recurrent, rows
 from tesela.simulator.blocks import run_kernel
 
 TYPES = {f32: np.float32, f16: np.float16, bf16: ml_dtypes.bfloat16}
@@ -167,6 +167,47 @@ def test_cumsum(shape, sizes):
     y = np.full(shape, np.nan, np.float32)
     run(rows.cumsum, {"x": x, "y": y}, T=f32, **sizes)
     np.testing.assert_allclose(y, exact(x).cumsum(1), rtol=1e-5, atol=1e-5)
+
+
+def recurrence_by_numpy(a, b):
+    h = np.zeros_like(exact(b))
+    for t in range(b.shape[1]):
+        h[:, t] = exact(b)[:, t] + (exact(a)[:, t] * h[:, t - 1] if t else 0)
+    return h
+
+
+def selective_scan_by_numpy(x, delta, rates, enter, leave, skip):
+    x, delta, rates, enter, leave = (exact(part) for part in (x, delta, rates, enter, leave))
+    decay = np.exp(delta[..., None] * rates)
+    drive = (delta * x)[..., None] * enter[:, :, None, :]
+    h = recurrence_by_numpy(decay, drive)
+    return (h * leave[:, :, None, :]).sum(-1) + skip * x
+
+
+def selective_scan_inputs(batch, time, channels, states, T=f32):
+    rng = np.random.default_rng(7)
+    delta = rng.uniform(0.01, 0.3, (batch, time, channels)).astype(TYPES[T])
+    rates = -rng.uniform(0.5, 2, (channels, states)).astype(np.float32)
+    enter, leave = (random(batch, time, states, T=T, seed=seed) for seed in (1, 2))
+    return random(batch, time, channels, T=T), delta, rates, enter, leave, random(channels, seed=3)
+
+
+@pytest.mark.parametrize("T", TYPES)
+@pytest.mark.parametrize("time", [0, 1, 15, 16, 17, 50])
+def test_selective_scan(T, time):
+    arrays = selective_scan_inputs(2, time, 11, 5, T)
+    y = np.full((2, time, 11), np.nan, TYPES[T])
+    names = ("x", "delta", "A", "input", "output", "skip")
+    run(recurrent.selective_scan, {**dict(zip(names, arrays)), "y": y}, T=T, STATES=8, BD=4)
+    close(y, selective_scan_by_numpy(*arrays), T, 60 if T is f32 else 4)
+
+
+@pytest.mark.parametrize("time", [0, 1, 31, 32, 33, 100])
+def test_linear_recurrence(time):
+    a, b = np.random.default_rng(8).uniform(0.5, 1, (2, time, 9)).astype(np.float32), random(2, time, 9)
+    h = np.full_like(b, np.nan)
+    run(recurrent.linear_recurrence, {"a": a, "b": b, "h": h}, T=f32, TIME=32, BD=8)
+    close(h, recurrence_by_numpy(a, b), f32, 60)
 
 
 @pytest.mark.parametrize("shape", list(itertools.product((1, 33), (16, 20), (0, 8, 50))))
@@ -363,6 +404,11 @@ def compiled_cases():
     yield "layer_norm", lambda d: rows.layer_norm(x, weight, bias, device=d), normalised(x) * weight + bias, f32, 64
     yield "rms_norm", lambda d: rows.rms_norm(x, x, weight, device=d)[0], rms, f32, 16
     yield "cumsum", lambda d: rows.cumsum(x, device=d), exact(x).cumsum(1), f32, 200
+    kept = np.random.default_rng(8).uniform(0.5, 1, (2, 100, 40)).astype(np.float32)
+    added = random(2, 100, 40, seed=4)
+    yield "linear_recurrence", lambda d: recurrent.linear_recurrence(kept, added, device=d), recurrence_by_numpy(kept, added), f32, 60
+    states = selective_scan_inputs(2, 37, 20, 13, bf16)
+    yield "selective_scan", lambda d: recurrent.selective_scan(*states, device=d), selective_scan_by_numpy(*states), bf16, 4
     yield "row_sum", lambda d: rows.row_sum(x, device=d), exact(x).sum(1), f32, 200
     yield "column_sum", lambda d: sums_of_columns(x, d), exact(x).sum(0)[None], f32, 200
     yield "row_argmax", lambda d: rows.row_argmax(wide, device=d), wide.argmax(1), f32, 0
