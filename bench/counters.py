@@ -234,7 +234,7 @@ def row_of(name: str, counters: dict[str, str], expected: dict[str, int] | None)
         differing.append(WGMMA_CONFLICTS)
     return {
         "case": name, "kernel": counters["Kernel Name"], "gpu": gpu, "simulator": expected,
-        "differing": differing, "not_counted": missing, "agree": not differing and not missing,
+        "compared": list(COMPARED), "differing": differing, "not_counted": missing, "agree": not differing and not missing,
     }  # fmt: skip
 
 
