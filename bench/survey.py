@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import tesela
@@ -71,7 +71,7 @@ def parts_of(config: Config, m: int, n: int, k: int) -> list[int]:
     return [parts for parts in PARTS if parts == 1 or (trips >= 3 * parts and 60 <= points * parts <= 132 * 8)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def kernel(config: Config, parts: int) -> Any:
     bm, bn, bk, pins = config
     return matrices.gemm_nt.compile(pins={**dict(pins), "split": parts}, T=tesela.bf16, BM=bm, BN=bn, BK=bk)
@@ -111,7 +111,7 @@ def survey(m: int, n: int, k: int, rounds: int) -> str:
         for parts in parts_of(config, m, n, k):
             made = kernel(config, parts)
             systems[name(config), parts] = torch.system("", lambda made=made: made(a, b, c))
-            work = work or single._compiler.work(0, FACTS[0], single._target("sm_90a"))  # noqa: SLF001 - a look inside
+            work = work or single._compiler.work(0, FACTS[0], single._target("sm_90a"))
             expected[name(config), parts] = estimate(work, {"M": m, "N": n, "K": k}, 132, nbytes, parts).microseconds
     times: dict[Any, list[float]] = {}
     turns = {}

@@ -7,7 +7,6 @@ counts with half of the grid's extent, and one that is only known at run time as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, prod
 from typing import TYPE_CHECKING
