@@ -152,7 +152,7 @@ class Ptxas:
         self._folder = tempfile.TemporaryDirectory(prefix="tesela-")
         self._output = Path(self._folder.name, "kernel.cubin")
         self._source, self._input = "-", None
-        given: int | socket.socket = subprocess.DEVNULL
+        given = None
         if ptx is not None:
             path = Path(self._folder.name, "kernel.ptx")
             path.write_text(ptx, encoding="utf-8")
@@ -162,12 +162,13 @@ class Ptxas:
             self._input, given = socket.socketpair()
         command = [assembler.path, "-v", f"-arch={arch}", *(["-lineinfo"] if line_info else []), *options, self._source, "-o", str(self._output)]
         try:
-            self._process = subprocess.Popen(command, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            standard_input = subprocess.DEVNULL if given is None else given.fileno()
+            self._process = subprocess.Popen(command, stdin=standard_input, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except OSError as error:
             self._folder.cleanup()
             raise TeselaError.at(None, f"{assembler.path} could not be started: {error.strerror}") from None
         finally:
-            if isinstance(given, socket.socket):
+            if given is not None:
                 given.close()
 
     def assemble(self, ptx: str) -> tuple[int, bytes, str]:
