@@ -21,6 +21,7 @@ of one row cannot be loaded at once: those are transposed on their way into shar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
@@ -99,6 +100,9 @@ class DotKind:
         return self.tensor_core and (self.size == 1 or (wgmma and self.size != 2))
 
 
+TF32 = StringAttr("tf32")
+
+
 def operand_elements(op: tile.DotOp | async_copy.DotOp) -> tuple[Attribute, Attribute, Attribute]:
     """The element types of a dot's left and right operand and of its accumulator."""
 
@@ -111,13 +115,22 @@ def operand_elements(op: tile.DotOp | async_copy.DotOp) -> tuple[Attribute, Attr
 def dot_kind(op: tile.DotOp | async_copy.DotOp) -> DotKind:
     """The kind of a dot op. Raises TeselaError for types that nothing multiplies."""
     lhs, rhs, acc = operand_elements(op)
+    found = _kind_of(lhs, rhs, acc, op.attributes.get(tile.PRECISION) == TF32)
+    if found is not None:
+        return found
     sums = ACCUMULATORS.get(str(lhs))
     if sums is None:
         known = ", ".join(ACCUMULATORS)
         raise TeselaError.at(op, f"dot takes no operands of {lhs}; it takes {known}", "convert the operands (tile.cast; x.to(f16) in Python)")
-    if str(acc) not in sums:
-        hint = f"accumulate in {sums[0]} and cast the result with tile.cast"
-        raise TeselaError.at(op, f"a dot of {lhs} sums in {' or '.join(sums)}, but the accumulator is {acc}", hint)
-    if op.attributes.get(tile.PRECISION) == StringAttr("tf32"):
+    hint = f"accumulate in {sums[0]} and cast the result with tile.cast"
+    raise TeselaError.at(op, f"a dot of {lhs} sums in {' or '.join(sums)}, but the accumulator is {acc}", hint)
+
+
+@cache
+def _kind_of(lhs: Attribute, rhs: Attribute, acc: Attribute, tf32: bool) -> DotKind | None:
+    """The kind of dots of these element types; None where nothing multiplies them."""
+    if str(acc) not in ACCUMULATORS.get(str(lhs), ()):
+        return None
+    if tf32:
         return DotKind("tf32", "tf32", "f32", 4)
     return DotKind(PTX_NAMES[str(lhs)], PTX_NAMES[str(rhs)], PTX_NAMES[str(acc)], memory_bytes(lhs))

@@ -41,6 +41,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from ..dialects import async_copy, pins, tile
 from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import TeselaError
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout_attrs import with_layout
 from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
@@ -78,8 +79,8 @@ class PlanDataflow(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            dots = [op for op in kernel.walk() if isinstance(op, tile.DotOp)]
+        for kernel in kernels_in(module):
+            dots = inside(kernel, tile.DotOp)
             for dot in dots:
                 dot_kind(dot)
             warps = _stated_warps(kernel)
@@ -321,7 +322,7 @@ class _Planner:
         budget = budgets(self.warps)[0]
         if budget is not None:
             limit = min(limit, budget - dot_rules.RESERVED_REGISTERS)
-        busy = max(sum(self._registers(dot, through[dot]) for dot in loop.walk() if isinstance(dot, tile.DotOp)) for loop in loops)
+        busy = max(sum(self._registers(dot, through[dot]) for dot in inside(loop, tile.DotOp)) for loop in loops)
         return mine <= REGISTER_OPERAND_LIMIT and busy + mine <= limit
 
     def _streamed(self, dots: Sequence[tile.DotOp]) -> list[tile.LoadOp]:
