@@ -100,7 +100,7 @@ def _parts_together(kernel: tile.KernelOp, target: Target) -> int | None:
 
 def describe(kernel: tile.KernelOp, target: Target) -> str | None:
     """Which clusters are formed, or why none, in a line; None for a kernel without roles, of which nobody would expect any. Layouts must be known."""
-    if _stated_size(kernel) is None and (parts := _parts_together(kernel, target)) is not None:
+    if stated_size(kernel) is None and (parts := _parts_together(kernel, target)) is not None:
         return f"clusters of {parts} blocks add the parts of a point of the grid"
     if not decide(kernel, target).puts:
         return None
