@@ -109,7 +109,7 @@ def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Targ
     warps = 4
     if not dots:
         largest = max((prod(shape_of(value.type)) + _carried(op) for op in kernel.walk() for value in op.results), default=1)
-        while warps < MAX_CHOSEN_WARPS and largest > TILE_REGISTERS * 32 * warps:
+        while warps < MAX_CHOSEN_WARPS and largest // (32 * warps) > TILE_REGISTERS:
             warps *= 2
         return warps
     def most(warps: int) -> int:
