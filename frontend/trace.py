@@ -39,7 +39,15 @@ from . import combining, inline, packing  # noqa: F401 -- they register their wo
 from .assumptions import assume
 from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement
-from .explicit import CHANNEL_METHODS, Role, channel_call, check_channels, finish_explicit, rejected_after_roles, with_statement
+from .explicit import (
+    CHANNEL_METHODS,
+    Role,
+    channel_call,
+    check_channels,
+    finish_explicit,
+    rejected_after_roles,
+    with_statement,
+)
 from .hints import similar
 from .kernel import InlineFunction, KernelFunction, Parameter
 from .operations import BUILDERS
