@@ -129,6 +129,9 @@ def view(value: Any, name: str = "the argument") -> ArrayView:
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None and not _is_jax(value):
         return _view_cuda_interface(interface, value)
+    if _is_jax_tracer(value):
+        hint = "call kernels outside of jax.jit, grad and vmap, on arrays: a kernel is no primitive of JAX"
+        raise TeselaError.at(None, f"{name} is a value that JAX is tracing, and has no memory yet", hint)
     if hasattr(value, "__dlpack__"):
         return _view_dlpack(value, name)
     if hasattr(value, "__array_interface__"):
@@ -204,7 +207,20 @@ def _view_torch(tensor: Any, torch: Any, name: str) -> ArrayView:
         index, stream = HOST, None
     else:
         raise TeselaError.at(None, f"{name} is a torch tensor on '{place}', but 'cuda' or 'cpu' is required", "move it with .cuda() or .cpu()")
-    return ArrayView(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), dtype, itemsize, index, False, stream, tensor)
+    try:
+        address = 0 if _is_fake(tensor) else tensor.data_ptr()
+    except RuntimeError:  # of a functional transform
+        address = 0
+    if address == 0 and tensor.numel():
+        hint = "where torch traces or transforms, take an operator: kernel.as_torch_op('mine::name')"
+        raise TeselaError.at(None, f"{name} is a tensor that stands for another, as torch.compile and vmap pass them, and has no memory of its own", hint)
+    return ArrayView(address, tuple(tensor.shape), tensor.stride(), dtype, itemsize, index, False, stream, tensor)
+
+
+def _is_fake(tensor: Any) -> bool:
+    """Whether a tensor has a shape and no elements (torch warns where such a one is asked for its address)."""
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
+    return fake is not None and isinstance(tensor, fake.FakeTensor)
 
 
 def _view_cuda_interface(interface: dict[str, Any], owner: Any) -> ArrayView:
@@ -229,6 +245,11 @@ def _view_cuda_interface(interface: dict[str, Any], owner: Any) -> ArrayView:
 def _is_jax(value: Any) -> bool:
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(value, jax.Array)
+
+
+def _is_jax_tracer(value: Any) -> bool:
+    core = sys.modules.get("jax.core")
+    return core is not None and isinstance(value, core.Tracer)
 
 
 class _DLTensor(ctypes.Structure):
