@@ -301,6 +301,10 @@ _DL_TYPES = {  # (DLDataTypeCode, bits)
 _DL_CODES = ("int", "uint", "float", "opaque", "bfloat", "complex", "bool")
 
 
+_capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
 def _view_dlpack(value: Any, name: str) -> ArrayView:
     """Through `__dlpack__`: on a GPU the producer orders its work before what we launch on the legacy default stream (stream=1).
     The unconsumed capsule owns the memory; its destructor gives it back."""
@@ -311,13 +315,9 @@ def _view_dlpack(value: Any, name: str) -> ArrayView:
         capsule = value.__dlpack__(max_version=(1, 0), **keywords)
     except TypeError:  # a producer from before DLPack 1.0
         capsule = value.__dlpack__(**keywords)
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    get_name = ctypes.pythonapi.PyCapsule_GetName
-    get_name.restype, get_name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
     readonly = _is_jax(value)  # JAX arrays are immutable, whatever their capsule says
-    label = get_name(capsule)
-    pointer = get_pointer(capsule, label)
+    label = _capsule_name(capsule)
+    pointer = _capsule_pointer(capsule, label)
     if label == b"dltensor_versioned":
         managed = _Versioned.from_address(pointer)
         tensor, readonly = managed.tensor, readonly or bool(managed.flags & _DL_READ_ONLY)
@@ -327,8 +327,9 @@ def _view_dlpack(value: Any, name: str) -> ArrayView:
         raise TeselaError.at(None, f"{name} lives on a device of DLPack type {tensor.device_type}, but a CUDA GPU or the host is required")
     if tensor.lanes != 1:
         raise TeselaError.at(None, f"{name} has vectors of {tensor.lanes} lanes for elements, but plain elements are required")
-    shape = tuple(tensor.shape[: tensor.ndim])
-    strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else dense_strides(shape)
+    rank = tensor.ndim
+    shape = tuple(tensor.shape[:rank])
+    strides = tuple(tensor.strides[:rank]) if tensor.strides else dense_strides(shape)
     code = _DL_CODES[tensor.code] if tensor.code < len(_DL_CODES) else "type"
     dtype = _DL_TYPES.get((tensor.code, tensor.bits), f"{code}{tensor.bits}")
     address = (tensor.data or 0) + tensor.byte_offset
