@@ -229,7 +229,7 @@ class Tracer:
             case ast.Name(id=name):
                 if isinstance(value, Tracing):
                     raise self.error("tesela.range is for loops", "write for i in tesela.range(…)", target)
-                if isinstance(value, Value) and value.ssa.name_hint is None:
+                if isinstance(value, Value | ChannelRef) and value.ssa.name_hint is None:
                     value.ssa.name_hint = name if name.isascii() else None
                 self.frame.names[name] = value
                 self.frame.places[name] = target

@@ -219,6 +219,18 @@ def test_without_dots(n, target):
     same(y, x + 1)
 
 
+@pytest.mark.parametrize("kernel", [one_stream, two_roles], ids=["one stream", "two roles"])
+def test_channels_too_deep_for_shared_memory(kernel):
+    """Each channel by its name, its slots, the limit, and how many would fit."""
+    with pytest.raises(tesela.TeselaError) as caught:
+        product(kernel, *operands(64, 64, 64), "sm_90a", DEPTH=20)
+    (found,) = caught.value.diagnostics
+    assert re.match(r"the buffers take \d+ bytes of shared memory, a block of sm_90a can have 232448", found.message) and found.hint == "at most 14 stages fit"
+    for name in ("left", "right"):
+        assert any(note.message == f"%{name}: 64x64xbf16, 8192 bytes × 20 stages = 163840 bytes" for note in found.notes)
+    product(kernel, *operands(64, 64, 64), "sm_90a", DEPTH=14)
+
+
 def test_roles_need_sm_90():
     with pytest.raises(tesela.TeselaError, match="sm_80 has no roles"):
         product(two_roles, *operands(64, 64, 64), "sm_80")
@@ -247,7 +259,7 @@ def never_got(A: Array[bf16, M, K]):
 def nothing_was_put(B: Array[bf16, M, K]):
     ch = tesela.channel((64, 64), bf16, depth=2)
     with ch.get() as a:
-    #    ^ this waits for ever: the channel is empty
+    #    ^ this waits for ever: %ch is empty
         B[0:64, 0:64] = a
 
 
@@ -258,7 +270,7 @@ def given_back_twice(A: Array[bf16, M, K], B: Array[bf16, M, K]):
     with ch.get() as a:
         B[0:64, 0:64] = a
     ch.release()
-#   ^ no slot of the channel was got and not yet released -> release each slot once
+#   ^ no slot of %ch was got and not yet released -> release each slot once
     pass
 
 
@@ -267,7 +279,7 @@ def no_slot_is_free(A: Array[bf16, M, K], B: Array[bf16, M, K]):
     ch = tesela.channel((64, 64), bf16, depth=1)
     ch.put(A[0:64, 0:64])
     ch.put(A[0:64, 64:128])
-#   ^ this waits for ever: of the channel's 1 slots 1 are filled and 0 got but not released
+#   ^ this waits for ever: of %ch's 1 slots 1 are filled and 0 got but not released
     with ch.get() as a:
         B[0:64, 0:64] = a
     with ch.get() as a:
@@ -417,7 +429,7 @@ def roles_that_wait_for_each_other(A: Array[bf16, M, K], B: Array[bf16, M, K]):
     with tesela.role("load", warps=4):
         for k in tesela.range(0, K, 64):
             ch.put(A[0:64, k : k + 64])
-    #       ^ role load waits for ever: of the channel's 2 slots 2 are filled and 0 got but not released (in trip 5 of the loop at line {line - 1})
+    #       ^ role load waits for ever: of %ch's 2 slots 2 are filled and 0 got but not released (in trip 5 of the loop at line {line - 1})
     with tesela.role("store", warps=4):
         for k in tesela.range(0, K, 128):
             with ch.get() as a:
