@@ -3,8 +3,12 @@
 # ruff: noqa
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -503,3 +507,10 @@ def test_pins_that_no_kernel_can_have():
     for pins, message in (({"warps": 5}, "warps must be 1, 2, 4, 8, 12, 16 or 32"), ({"cluster": 3}, "a cluster has 1, 2, 4 or 8 blocks"), ({"stages": 50}, "shared memory")):
         with pytest.raises(tesela.TeselaError, match=message):
             pinned.compile("sm_90a", pins=pins).warmup((128, 128), (128, 128), (128, 128), device="sim")
+
+
+def test_the_example():
+    """Run as its first line says."""
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, str(root / "examples" / "gemm_by_hand.py")], capture_output=True, text=True, env=os.environ | {"TESELA_DEVICE": "sim"})
+    assert done.returncode == 0 and done.stdout.startswith("largest error: "), done.stderr

@@ -179,7 +179,7 @@ def long_copy(x: tesela.Array[F32, N], y: tesela.Array[F32, N], COUNT: tesela.co
 @tesela.kernel
 def long_reductions(x: tesela.Array[F32, N], y: tesela.Array[F32, N], COUNT: tesela.constexpr):
     v = x[0:128]
-    for k in tesela.static_range(COUNT):
+    for _ in tesela.static_range(COUNT):
         v = v - v.max(0) * 0.5
     y[0:128] = v
 
