@@ -138,7 +138,7 @@ class Protocol:
         if count > barrier.pending:
             raise TeselaError.at(
                 op,
-                f"{count} threads arrive on the mbarrier at {address}, whose phase {barrier.phase} has {barrier.count - barrier.pending} of "
+                f"{'one thread arrives' if count == 1 else f'{count} threads arrive'} on the mbarrier at {address}, whose phase {barrier.phase} has {barrier.count - barrier.pending} of "
                 f"its {barrier.count} arrivals already",
                 "arrive once for each that the mbarrier counts",
             )

@@ -1,8 +1,9 @@
-"""check-barriers: mbarriers, their bytes and phases, and registers that change hands are used as they must be, for every number of trips. Changes nothing.
+"""check-barriers: mbarriers, their bytes and phases, and registers that change hands are used as they must be, whatever the trips. Changes nothing.
 
 `check-async` knows channels, whose barriers are not written yet. This pass looks at what they have become at the ptx level, where a count, a number of bytes or a
-parity can be wrong: it walks each kernel's control flow once for every path (passes/path_answers.py), for all threads of a block at once, with values that are
-known thread by thread, or unknown but the same for all (thread_values.py). On each path it follows
+parity can be wrong. It executes a kernel's control flow and its scalars for one block, all threads at once, without arrays (thread_values.py), for many choices of what
+the caller states: sizes at which the kernel's loops have 0, 1, 2, … trips, up to twice the number of mbarriers that their operations go round, and two
+more (slots and parities repeat then), and several tiles a block. On each walk it follows
 
 - mbarriers: initialised once, by one thread; as many arrivals for each phase as they count; as many bytes announced as the copies that complete on
   them bring; waits for phases in their order, by the parity of a running count (barrier_protocol.py);
@@ -15,16 +16,17 @@ known thread by thread, or unknown but the same for all (thread_values.py). On e
     ptx.inst "mbarrier.arrive.expect_tx…" %full, %bytes          announces 2560 bytes for its phase 2
     ptx.inst "cp.async.bulk.tensor…" %to, %map, %at, %full       brings 2048, so that phase 2 never completes: an error at the line before
 
-Threads that a branch divides by what differs between them (roles) are walked beside one another, as far as each can go. A loop with unknown bounds is walked for 0,
-1, 2, … trips, up to twice the number of mbarriers that its operations go round, and two more: slots and parities repeat then. Blocks of a cluster do the same: what one sends to the others, it gets
-from them.
+Threads that a branch divides by what differs between them (roles) are walked beside one another, each as far as it can go. Conditions that depend on what arrays
+hold are drawn. Blocks of a cluster do the same: what one sends to the others, it gets from them. All is drawn from the number of the walk, so that the pass says the
+same each time.
 
-What is not checked here: copies by cp.async and by threads, named barriers that order them, and races between the threads of a role (the
-simulator judges them as a kernel runs). A kernel with mbarrier operations that are not modelled (`test_wait`, states, arrivals by cp.async) is passed over, with a note.
+What is not checked here: copies by cp.async and by threads, and races between the threads of a role (the simulator judges them as a kernel runs). A kernel with
+mbarrier operations that are not modelled (`test_wait`, states, arrivals by cp.async) is passed over, with a note.
 """
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
@@ -58,34 +60,36 @@ from ..dialects.ptx import (
 )
 from ..dialects.ptx_isa import TABLE, Row
 from ..passes.base import Pass, PassContext
-from ..passes.path_answers import Answers, explore
-from ..passes.symbolic import Condition, Form, positive
 from .barrier_protocol import WARP, Protocol, line_of, named, warps_of
-from .thread_values import Value, as_form, evaluate, is_known
+from .thread_values import Value, evaluate, wrap
 
 PROTOCOL = frozenset(
     "mbarrier_init mbarrier_arrive mbarrier_tx tma_load cp_bulk setmaxnreg bar_sync cluster_arrive cluster_wait wgmma wgmma_commit wgmma_wait ld ldmatrix".split()
 )
 """Meanings of instructions that are followed; `ld` and `cp_bulk` of shared memory only."""
-OUTER_TRIPS = 3
 UNKNOWN = frozenset("mbarrier_wait mbarrier_inval cp_async_mbarrier_arrive bar_arrive bar_red".split())
 """Meanings of instructions that are not, and that others may wait for."""
 
 
+MOST_EVENTS = 4000
+"""Operations of the protocol in one walk; a longer one ends there, and what it leaves undone is not looked at."""
+
+
 @dataclass
 class CheckBarriers(Pass):
-    """Check mbarriers, bytes, phases and register budgets of ptx kernels. `paths`: so many are walked one after another, and where there are more, as many at random."""
+    """Check mbarriers, bytes, phases and register budgets of ptx kernels. `walks`: for how many choices of sizes."""
 
     name: ClassVar[str] = "check-barriers"
-    paths: int = 60
+    walks: int = 40
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         for kernel in [op for op in module.body.block.ops if isinstance(op, KernelOp)]:
             code = _Code(kernel)
             if code.unknown is not None:
                 context.emitter.note(code.unknown, f"check-barriers does not follow {code.unknown.opcode.data}, and passes the kernel over")
-            elif code.waits and not explore(lambda answers, code=code: _Path(code, answers).walk(), self.paths):
-                context.emitter.note(kernel, f"check-barriers walked {2 * self.paths} of the kernel's paths and found nothing; there are more")
+            elif code.waits:
+                for number in range(self.walks):
+                    _Walk(code, number).run()
 
 
 # ---- what is walked -------------------------------------------------------------------------------------------------
@@ -116,7 +120,13 @@ class _Code:
         self.waits = False
         """Whether there is anything to check."""
         self.unknown: InstOp | None = None
-        self.blocks: dict[Block, list[Operation]] = {}
+        self.blocks: dict[Block, list[tuple[str, Operation]]] = {}
+        """By block the operations that are kept, each with what it is to the walk."""
+        self.computed: dict[Operation, _Computed] = {}
+        self.steps: list[int] = []
+        """Of the loops that are walked."""
+        self.round = 1
+        """How many mbarriers an operation has gone round, on the walks so far."""
         kept: set[Operation] = set()
         for op in kernel.walk():
             if isinstance(op, InstOp) and (row := _row(op.opcode.data)) is not None and row.meaning in UNKNOWN:
@@ -125,7 +135,9 @@ class _Code:
         if self.unknown is None and self.waits:
             self._keep([op for op in kernel.walk() if _follows(op)], kept)
             for block in (kernel.body.block, *(block for op in kept for region in op.regions for block in region.blocks)):
-                self.blocks[block] = [op for op in block.ops if op in kept or isinstance(op, YieldOp | ConditionOp)]
+                self.blocks[block] = [(_kind(op), op) for op in block.ops if op in kept or isinstance(op, YieldOp | ConditionOp)]
+            self.steps = sorted({step for op in kept if isinstance(op, ForOp) and (step := _constant(op.step)) is not None and step > 0})
+            self.computed = {op: _Computed.of(op) for op in kept if isinstance(op, InstOp) and not _follows(op)}
 
     def _keep(self, roots: Iterable[Operation], kept: set[Operation]) -> None:
         work = list(roots)
@@ -200,10 +212,51 @@ class _Code:
                 case InstOp() if _row(op.opcode.data) is not None and _row(op.opcode.data).meaning == "wgmma":  # type: ignore[union-attr]
                     for operand in _descriptors(op):
                         value(operand)
+                case InstOp() if _row(op.opcode.data) is not None and _row(op.opcode.data).meaning == "tma_load":  # type: ignore[union-attr]
+                    to, _, _, *others = op.operands
+                    for operand in (to, *others):
+                        value(operand)
                 case _:
                     for operand in op.operands:
                         value(operand)
         self.carried = carried
+
+
+def _kind(op: Operation) -> str:
+    """What an operation is to the walk: the end of a block, control, an instruction of the protocol, or something that computes."""
+    if isinstance(op, YieldOp | ConditionOp):
+        return "end"
+    if isinstance(op, ForOp | IfOp | WhileOp | WaitParityOp):
+        return op.name
+    return "protocol" if _follows(op) else "inst" if isinstance(op, InstOp) else "compute"
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """An instruction that only computes: its row, operands, and how many registers one of the `count` instructions takes of each."""
+
+    row: Row | None
+    args: tuple[SSAValue, ...]
+    widths: tuple[int, ...]
+    count: int
+    guard: SSAValue | None
+    negated: bool
+    init: tuple[SSAValue, ...]
+    results: tuple[SSAValue, ...]
+    registers: int
+    """Of the result, if it is one."""
+
+    @staticmethod
+    def of(op: InstOp) -> _Computed:
+        form, count = op.form()
+        args, guard, init = op.segments()
+        _, sources, _ = split_form(form)
+        registers = op.results[0].type.count if len(op.results) == 1 else 0  # type: ignore[attr-defined]
+        return _Computed(_row(op.opcode.data), args, tuple(source.registers for source in sources), count, guard, op.negated is not None, init, tuple(op.results), registers)
+
+
+def _constant(value: SSAValue) -> int | None:
+    return value.owner.value.value.data if isinstance(value.owner, ConstantOp) else None
 
 
 def _descriptors(op: InstOp) -> list[SSAValue]:
@@ -211,7 +264,7 @@ def _descriptors(op: InstOp) -> list[SSAValue]:
     return [arg for arg in op.segments()[0] if arg.type.data == ("b64", 1)]  # type: ignore[attr-defined]
 
 
-# ---- one path -------------------------------------------------------------------------------------------------------
+# ---- one walk -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -244,12 +297,53 @@ class _Rendezvous:
     number: int = 0
 
 
-class _Path:
+class _TooLong(Exception):
+    """A walk has gone on for MOST_EVENTS."""
+
+
+class _Sizes:
+    """What the caller states, and which block it is, drawn from the number of a walk."""
+
+    def __init__(self, code: _Code, number: int) -> None:
+        self.rng = random.Random(number)
+        self.code, self.number = code, number
+        self.values: dict[str, int] = {}
+        self.kinds = {param.name: param.kind for param in code.kernel.plan.data.params} if code.kernel.plan is not None else {}
+        self.blocks = self.rng.choice((1, 1, 2, 3))
+
+    def trips(self) -> int:
+        """Of a loop: each number up to where slots and parities repeat, in turns; a long one first, which shows how many slots there are."""
+        most = 2 * self.code.round + 2
+        return most + 10 if self.number == 0 else (self.number - 1) % (most + 1) if self.rng.random() < 0.7 else self.rng.randint(0, most)
+
+    def of(self, name: str) -> int:
+        """A parameter's value, or a special register's."""
+        if name not in self.values:
+            self.values[name] = self._drawn(name)
+        return self.values[name]
+
+    def _drawn(self, name: str) -> int:
+        match self.kinds.get(name, name.partition(".")[0]):
+            case "%nctaid" | "%nclusterid":
+                return self.blocks if name.endswith(".x") else 1
+            case "%ctaid" | "%clusterid":
+                return self.rng.randrange(self.of(name.replace("ctaid", "nctaid").replace("clusterid", "nclusterid")))
+            case "stride" | "pointer" | "messages" | "workspace" | "counters":
+                return 1 << 20
+            case _:
+                step = self.rng.choice(self.code.steps or [1])
+                return max(0, self.trips() * step - self.rng.choice((0, 0, 1, step // 2))) if self.rng.random() < 0.8 else self.rng.randint(1, 2 * step)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} = {value}" for name, value in self.values.items() if value != 1 << 20)
+
+
+class _Walk:
     """One walk through a kernel."""
 
-    def __init__(self, code: _Code, answers: Answers) -> None:
+    def __init__(self, code: _Code, number: int) -> None:
         self.code = code
-        self.answers = answers
+        self.sizes = _Sizes(code, number)
         self.threads = code.threads
         self.values: dict[SSAValue, Value] = {}
         self.protocol = Protocol(code.threads)
@@ -258,17 +352,33 @@ class _Path:
         entry = entry_registers(code.threads)
         self.registers = np.full(code.threads // WARP, entry)
         self.budget = entry * (code.threads // WARP)
-        self.trips: dict[Operation, set[int]] = {}
-        """Of loops: the mbarriers that an operation of its own block has gone round, by operation."""
         self.seen: dict[Operation, set[int]] = {}
-        self.asked = 0
+        """The mbarriers that an operation has gone round."""
+        self.events = 0
+        self.control: dict[str, Callable[[Any, np.ndarray], Steps]] = {
+            "ptx.for": self._for,
+            "ptx.if": self._if,
+            "ptx.while": self._while,
+            "ptx.wait_parity": self._wait_parity,
+        }
 
-    def walk(self) -> None:
+    def run(self) -> None:
+        """Raises TeselaError for what is wrong, with the sizes at which it is."""
+        try:
+            self._run()
+        except _TooLong:
+            pass
+        except TeselaError as error:
+            first = error.diagnostics[0]
+            raise TeselaError.at(first.location, f"{first.message} ({self.sizes})" if str(self.sizes) else first.message, first.hint) from None
+        self.code.round = max([self.code.round, *map(len, self.seen.values())])
+
+    def _run(self) -> None:
         everybody = np.ones(self.threads, bool)
         self.tasks.append(_Task(self._block(self.code.kernel.body.block, everybody)))
         while any(not task.done for task in self.tasks):
             moved = False
-            for task in list(self.tasks):
+            for task in reversed(self.tasks):  # roles that copy come last as a rule, and a read that does not wait should find what they copy
                 if task.done or (task.waits is not None and not task.waits.ready()):
                     continue
                 moved = True
@@ -293,91 +403,65 @@ class _Path:
 
     def _block(self, block: Block, mask: np.ndarray) -> Steps:
         """Walks a block with the threads of the mask; gives what its terminator hands on."""
-        for op in self.code.blocks.get(block, ()):
-            match op:
-                case YieldOp() | ConditionOp():
-                    return [self.values.get(value) for value in op.operands]
-                case ForOp():
-                    yield from self._for(op, mask)
-                case IfOp():
-                    yield from self._if(op, mask)
-                case WhileOp():
-                    yield from self._while(op, mask)
-                case WaitParityOp():
-                    yield from self._wait_parity(op, mask)
-                case InstOp() if _follows(op):
-                    yield from self._protocol(op, mask)
-                case _:
-                    self._compute(op)
+        for kind, op in self.code.blocks.get(block, ()):
+            if kind == "inst":
+                self._instruction(self.code.computed[op])
+            elif kind == "compute":
+                self._compute(op)
+            elif kind == "protocol":
+                assert isinstance(op, InstOp)
+                yield from self._protocol(op, mask)
+            elif kind == "end":
+                return [self.values.get(value) for value in op.operands]
+            else:
+                yield from self.control[kind](op, mask)
         return []
 
     def _for(self, op: ForOp, mask: np.ndarray) -> Steps:
         body = op.body.block
-        bounds = [as_form(self.values.get(value)) for value in (op.lower, op.upper, op.step)]
+        lower, upper, step = (_uniform(self.values.get(value), mask) for value in (op.lower, op.upper, op.step))
         carried = [self.values.get(value) for value in op.init]
-        lower, upper, step = [bound if bound is not None else Form.of(("unknown", op, self._number())) for bound in bounds]
-        for atom, factor in step.terms:
-            if step.constant == 0 and len(step.terms) == 1 and factor > 0:
-                self.answers.facts.always_positive(atom)
-        counter, trip, limited = lower, 0, False
-        while True:
-            if not limited and trip >= self._most_trips(body):
-                self.answers.limit(upper - lower, step, trip)
-                limited = True
-            if not self.answers.holds(positive(upper - counter)):
-                break
-            self.values[body.args[0]] = counter.constant if counter.is_constant else counter
+        if lower is None or upper is None or step is None:
+            lower, upper, step = 0, self.sizes.trips(), 1
+        for counter in range(lower, upper, max(step, 1)):
+            self.values[body.args[0]] = counter
             self.values.update(zip(body.args[1:], carried))
             carried = yield from self._block(body, mask)
-            counter, trip = counter + step, trip + 1
         self.values.update(zip(op.res, carried))
         return []
-
-    def _most_trips(self, body: Block) -> int:
-        """Twice as many as the mbarriers that an operation of the loop's own block has gone round by now, and two more; three round other loops, whose
-        trips move on where each begins."""
-        if any(isinstance(op, ForOp | WhileOp) and op in self.code.blocks.get(op.parent, ()) for op in _own(body)):
-            return OUTER_TRIPS
-        round_ = max((len(self.seen.get(op, ())) for op in _own(body) if op in self.seen), default=0)
-        return 2 * round_ + 2
 
     def _while(self, op: WhileOp, mask: np.ndarray) -> Steps:
         before, after = op.before.block, op.after.block
         handed = [self.values.get(value) for value in op.init]
-        trip = 0
         while True:
             self.values.update(zip(before.args, handed))
             test, *handed = yield from self._block(before, mask)
-            if isinstance(test, np.ndarray):
-                test = bool(test[mask].any())
-            if not is_known(test):
-                most = self._most_trips(after)
-                test = trip < most and self.answers.holds(test if isinstance(test, Condition) else Condition("atom", atom=("while", op, trip)))
-            if not test:
+            if not self._holds(test, mask, 0.8):
                 break
             self.values.update(zip(after.args, handed))
             handed = yield from self._block(after, mask)
-            trip += 1
         self.values.update(zip(op.res, handed))
         return []
 
+    def _holds(self, test: Value, mask: np.ndarray, often: float = 0.5) -> bool:
+        """A condition that all threads of the mask share, or any of them; one that is not known is drawn."""
+        if test is None:
+            return self.sizes.rng.random() < often
+        return bool(test[mask].any()) if isinstance(test, np.ndarray) else bool(test)
+
     def _if(self, op: IfOp, mask: np.ndarray) -> Steps:
         test = self.values.get(op.condition)
-        if isinstance(test, np.ndarray):
-            inside = test[mask]
-            if inside.all() or not inside.any():
-                test = bool(inside.all())
+        if isinstance(test, np.ndarray) and (test[mask].all() or not test[mask].any()):
+            test = bool(test[mask].all())
         if not isinstance(test, np.ndarray):
-            if not is_known(test):
-                test = self.answers.holds(test if isinstance(test, Condition) else Condition("atom", atom=("if", op, self._number())))
-            region = op.then_region if test else op.else_region
+            region = op.then_region if self._holds(test, mask) else op.else_region
             handed = (yield from self._block(region.block, mask)) if region.blocks else []
             self.values.update(zip(op.res, handed))
             return []
         branches = [(op.then_region, mask & test), (op.else_region, mask & ~test)]
         branches = [(region, part) for region, part in branches if region.blocks]
         results: list[list[Value]] = [[] for _ in branches]
-        if sum(_may_wait(region.block) for region, _ in branches) > 1:
+        if len(branches) > 1 and any(_may_wait(region.block) for region, _ in branches):
             tasks = []
             for place, (region, part) in enumerate(branches):
 
@@ -393,28 +477,21 @@ class _Path:
                 results[place] = yield from self._block(region.block, part)
         if op.res and len(results) == 2:
             for result, yes, no in zip(op.res, *results):
-                known = is_known(yes) and is_known(no)
-                self.values[result] = np.where(test, yes, no) if known else yes if yes is no or yes == no else None
+                self.values[result] = None if yes is None or no is None or isinstance(yes, tuple) else np.where(test, yes, no)
         return []
 
     # -- values
-
-    def _number(self) -> int:
-        self.asked += 1
-        return self.asked
 
     def _compute(self, op: Operation) -> None:
         match op:
             case ConstantOp():
                 value = op.value.value.data
                 bits = {"pred": 1, "b16": 16, "b32": 32, "b64": 64}[op.res.type.cls]  # type: ignore[attr-defined]
-                self.values[op.res] = bool(value & 1) if bits == 1 else ((value + (1 << (bits - 1))) & ((1 << bits) - 1)) - (1 << (bits - 1))
+                self.values[op.res] = bool(value & 1) if bits == 1 else wrap(value, bits)
             case SharedAddressOp():
                 self.values[op.res] = op.offset.value.data
             case ParamOp():
-                self.values[op.res] = Form.of(("param", op.param.data))
-            case ParamAddressOp():
-                self.values[op.res] = Form.of(("address", op.param.data))
+                self.values[op.res] = self.sizes.of(op.param.data)
             case SpecialOp():
                 self.values[op.res] = self._special(op.register.data)
             case PickOp():
@@ -424,8 +501,6 @@ class _Path:
             case ConcatOp():
                 parts = [register for part in op.parts for register in self._registers(part)]
                 self.values[op.res] = parts[0] if len(parts) == 1 else tuple(parts)
-            case InstOp():
-                self._instruction(op)
             case _:
                 for result in op.results:
                     self.values[result] = None
@@ -441,10 +516,10 @@ class _Path:
                 return self.threads
             case "%tid.y" | "%tid.z" | "%cluster_ctarank" | "%cluster_ctaid.x" | "%cluster_ctaid.y" | "%cluster_ctaid.z":
                 return 0
+            case _ if "ctaid" in name or "clusterid" in name:
+                return self.sizes.of(name)
             case _:
-                if name.startswith(("%nctaid", "%nclusterid")):
-                    self.answers.facts.always_positive(("special", name))
-                return Form.of(("special", name))
+                return None
 
     def _registers(self, value: SSAValue) -> tuple[Value, ...]:
         count = value.type.count  # type: ignore[attr-defined]
@@ -453,75 +528,61 @@ class _Path:
             return (found,)
         return found if isinstance(found, tuple) else (found,) * count
 
-    def _instruction(self, op: InstOp) -> None:
-        row = _row(op.opcode.data)
-        args, guard, init = op.segments()
-        if row is None:
-            self.values.update((result, None) for result in op.results)
-            return
-        if row.meaning == "elect":
+    def _instruction(self, op: _Computed) -> None:
+        row = op.row
+        if row is not None and row.meaning == "elect":
             self.values[op.results[0]] = np.arange(self.threads) % WARP == 0
             return
-        if guard is not None:
-            taken = self.values.get(guard)
-            if isinstance(taken, Condition):
-                taken = self.answers.holds(taken)
+        if op.guard is not None:
+            taken = self.values.get(op.guard)
             if isinstance(taken, np.ndarray) or taken is None:
-                self.values.update((result, None) for result in op.results)
+                row = None
+            elif bool(taken) == op.negated:
+                self.values.update((result, self.values.get(value)) for result, value in zip(op.results, op.init))
                 return
-            if bool(taken) == (op.negated is not None):
-                self.values.update((result, self.values.get(value)) for result, value in zip(op.results, init))
-                return
-        form, count = op.form()
-        _, sources, _ = split_form(form)
-        given = [self._registers(arg) for arg in args]
-        found: list[Value] = []
-        for number in range(count):
-            one = []
-            for operand, registers in zip(sources, given):
-                width = operand.registers
-                at = number * width if len(registers) > width else 0
-                part = registers[at : at + width]
-                one.append(part[0] if width == 1 else part)
-            found.append(evaluate(row, one, self.answers.holds))
-        if len(op.results) == 1:
-            single = op.results[0].type.count == 1  # type: ignore[attr-defined]
-            self.values[op.results[0]] = found[0] if single else tuple(found) if len(found) == op.results[0].type.count else None  # type: ignore[attr-defined]
-        else:
+        if row is None or not op.registers:
             self.values.update((result, None) for result in op.results)
+            return
+        if op.count == 1 and op.widths == (1,) * len(op.args):
+            found = [evaluate(row, [self.values.get(arg) for arg in op.args])]
+        else:
+            given = [self._registers(arg) for arg in op.args]
+            found = []
+            for number in range(op.count):
+                one = []
+                for width, registers in zip(op.widths, given):
+                    at = number * width if len(registers) > width else 0
+                    part = registers[at : at + width]
+                    one.append(part[0] if width == 1 else part)
+                found.append(evaluate(row, one))
+        self.values[op.results[0]] = found[0] if op.registers == 1 else tuple(found) if len(found) == op.registers else None
 
     # -- the protocol
 
     def _number_at(self, op: Operation, value: SSAValue, mask: np.ndarray, what: str) -> int:
         """What the threads of the mask all have. Raises TeselaError where it is not known, or not the same."""
-        found = self.values.get(value)
-        if isinstance(found, np.ndarray):
-            distinct = np.unique(found[mask])
-            if len(distinct) == 1:
-                return int(distinct[0])
-        elif is_known(found):
-            return int(found)
-        raise TeselaError.at(op, f"check-barriers cannot tell {what}", "let it depend on constants, on thread indices and on counters of trips alone")
+        return self._known(op, _uniform(self._registers(value)[0], mask), what)
+
+    def _address(self, op: InstOp, value: SSAValue, mask: np.ndarray, what: str) -> int:
+        """The shared address in `value`, with the op's offset."""
+        return self._known(op, _uniform(self._addresses(op, value), mask), what)
+
+    def _known(self, op: Operation, found: int | None, what: str) -> int:
+        if found is None:
+            raise TeselaError.at(op, f"check-barriers cannot tell {what}", "let it depend on constants, on thread indices and on counters of trips alone")
+        return found
 
     def _addresses(self, op: InstOp, value: SSAValue, number: int = 0) -> Value:
-        """The address in `value` with the op's offset."""
+        """The address in register `number` of `value`, with its offset."""
         offsets = list(op.offsets.get_values()) if op.offsets is not None else [0]
         found = self._registers(value)
         base = found[number] if number < len(found) else found[0]
-        return None if not is_known(base) else base + offsets[number if number < len(offsets) else 0]
-
-    def _address(self, op: InstOp, value: SSAValue, mask: np.ndarray, what: str, offset: bool = True) -> int:
-        found = self._addresses(op, value) if offset else self._registers(value)[0]
-        if isinstance(found, np.ndarray):
-            distinct = np.unique(found[mask])
-            found = int(distinct[0]) if len(distinct) == 1 else None
-        if not is_known(found):
-            raise TeselaError.at(op, f"check-barriers cannot tell {what}", "let it depend on constants, on thread indices and on counters of trips alone")
-        return int(found)
+        return None if base is None else base + offsets[number if number < len(offsets) else 0]
 
     def _wait_parity(self, op: WaitParityOp, mask: np.ndarray) -> Steps:
         address = self._number_at(op, op.barrier, mask, "the mbarrier's address") + (op.offset.value.data if isinstance(op.offset, IntegerAttr) else 0)
         parity = self._number_at(op, op.phase, mask, "the parity")
+        self._count()
         self.seen.setdefault(op, set()).add(address)
         phase = self.protocol.begin_wait(op, address, parity, mask)
         barrier = self.protocol.barriers[address]
@@ -546,6 +607,7 @@ class _Path:
         if not mask.any():
             return []
         args = op.segments()[0]
+        self._count()
         match row.meaning:
             case "mbarrier_init":
                 address = self._address(op, args[0], mask, "the mbarrier's address")
@@ -577,6 +639,11 @@ class _Path:
                 pass
         return []
 
+    def _count(self) -> None:
+        self.events += 1
+        if self.events > MOST_EVENTS:
+            raise _TooLong
+
     def _guarded(self, op: InstOp, mask: np.ndarray) -> np.ndarray:
         guard = op.segments()[1]
         if guard is None:
@@ -584,15 +651,15 @@ class _Path:
         taken = self.values.get(guard)
         if isinstance(taken, tuple):
             return mask
-        if not is_known(taken):
-            taken = self.answers.holds(taken if isinstance(taken, Condition) else Condition("atom", atom=("guard", op, self._number())))
+        if taken is None:
+            taken = self._holds(None, mask)
         taken = np.broadcast_to(taken, mask.shape)
         return mask & (~taken if op.negated is not None else taken)
 
     def _arrive(self, op: InstOp, row: Row, args: tuple[SSAValue, ...], mask: np.ndarray) -> None:
         found = self._addresses(op, args[0])
         if found is None:
-            raise TeselaError.at(op, "check-barriers cannot tell the mbarrier's address", "let it depend on constants, on thread indices and on counters of trips alone")
+            self._known(op, None, "the mbarrier's address")
         addresses = np.broadcast_to(found, mask.shape)
         expects = row.meaning == "mbarrier_tx" or bool(row.args.get("expect_tx"))
         for address in np.unique(addresses[mask]):
@@ -620,17 +687,16 @@ class _Path:
         if mask.sum() > 1:
             raise TeselaError.at(op, f"{int(mask.sum())} threads issue the copy, each for itself", "let one thread issue it")
         start = self._address(op, to, mask, "where the copy writes")
-        address = self._address(op, barrier, mask, "the mbarrier's address", offset=False)
+        address = self._number_at(op, barrier, mask, "the mbarrier's address")
         self.seen.setdefault(op, set()).add(address)
         self.protocol.copy(op, start, nbytes, copies, address, mask)
 
     def _box_bytes(self, op: InstOp, tensormap: SSAValue) -> int:
         """What one copy through a tensor map writes: its whole box."""
         plan = self.code.kernel.plan
-        name = self.values.get(tensormap)
-        if plan is not None and isinstance(name, Form) and len(name.terms) == 1:
+        if plan is not None and isinstance(made := tensormap.owner, ParamAddressOp):
             for param in plan.data.params:
-                if ("address", param.name) == name.terms[0][0] and param.tensormap is not None:
+                if param.name == made.param.data and param.tensormap is not None:
                     kinds = {arg.name: arg.dtype for arg in plan.data.args if isinstance(arg, ArrayArg)}
                     bits = re.match(r"[a-z]+(\d+)", kinds[param.tensormap.arg])
                     assert bits is not None
@@ -684,14 +750,12 @@ def _imm(op: InstOp) -> int:
     return value.value.data
 
 
-def _own(block: Block) -> Iterable[Operation]:
-    """The operations of a loop's body, those of loops inside apart."""
-    for op in block.ops:
-        yield op
-        if isinstance(op, IfOp):
-            for region in op.regions:
-                for inner in region.blocks:
-                    yield from _own(inner)
+def _uniform(value: Value, mask: np.ndarray) -> int | None:
+    """The number that all threads of the mask have; None where they differ, or it is not known."""
+    if isinstance(value, np.ndarray):
+        distinct = np.unique(value[mask])
+        return int(distinct[0]) if len(distinct) == 1 else None
+    return None if value is None else int(value)
 
 
 def _may_wait(block: Block) -> bool:
