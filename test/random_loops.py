@@ -177,10 +177,11 @@ def check(seed: int) -> str | None:
     roles, runs = rng.random() < 0.4, []
     split = rng.choice(("", "", ", split = 2 : i64", ", split = 3 : i64"))
     blocks = rng.choice((1, 2)) if roles else 1
+    dots = rng.choice(("in-flight", "in-flight", "late", "awaited"))
     for number in (1, stages):
         apart = roles and number > 1
         clusters = f", cluster = {blocks if apart else 1} : i64"
-        compiled = compile(program.text(number, f"warp_specialize = {str(apart).lower()}{clusters}{split}"), target)
+        compiled = compile(program.text(number, f"warp_specialize = {str(apart).lower()}{clusters}{split}, dots = \"{dots}\""), target)
         arrays = program.arrays(trips, seed, pad)
         with order(rng.choice(ORDERS) if number > 1 else "latest", races=number > 1):
             compiled(**arrays, device="sim")
@@ -197,7 +198,7 @@ def check(seed: int) -> str | None:
             if runs[one][name].tobytes() != runs[other][name].tobytes():
                 return (
                     f"seed {seed}: {name} differs {what}: {target}, {stages} stages, {trips} trips, pad {pad}, roles {roles}, "
-                    f"clusters of {blocks}{split}"
+                    f"clusters of {blocks}{split}, dots {dots}"
                 )
     found, wanted = runs[0]["C"].astype(np.float64), runs[2]["C"].astype(np.float64)
     scale = np.abs(wanted).max(initial=1)
