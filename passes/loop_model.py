@@ -1,6 +1,6 @@
 """How long a trip of a loop takes: streams that share units, run until their state repeats. What `loop_timing` and `schedule_problem` ask; nothing here knows the IR.
 
-A *body* is what one trip does. Each warpgroup of the consumers is a stream that does the body's steps in order; the producer's stream does its puts. Units
+A *body* is what one trip does; several blocks that share a multiprocessor do one each. Each warpgroup of the consumers is a stream that does the body's steps in order; the producer's stream does its puts. Units
 (tensor cores, special functions, arithmetic, …) serve whoever comes first. Dots and copies go on by themselves once issued; a stream stands still at an await,
 at a get of a slot that is not filled yet, at a put into a slot that is not free yet, and, where no role fills the channel, at the barrier by which all warpgroups give
 a slot back. What stands between two such places is one stretch, as long as its busiest unit.
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING
 
 from .machine_costs import BARRIER_CLOCKS, DOT_DRAIN
@@ -63,7 +64,8 @@ class Busy:
 
 @dataclass(eq=False)
 class Body:
-    """One trip. `puts`: those of the producer, if there is one; `groups`: consumer warpgroups; `slots`: of each channel; `carried`: (name in this trip, name in the
+    """One trip. `puts`: those of the producer, if there is one; `groups`: consumer warpgroups; `slots`: of each channel; `blocks`: how many of
+    them a multiprocessor does at a time, each with channels of its own; `carried`: (name in this trip, name in the
     next) of events."""
 
     steps: list[Step]
@@ -71,24 +73,25 @@ class Body:
     groups: int = 1
     slots: Mapping[Key, int] = field(default_factory=dict)
     carried: Sequence[tuple[Key, Key]] = ()
+    blocks: int = 1
 
     def work(self) -> dict[str, float]:
         """Clocks of each unit in a trip, of all streams together."""
         found: dict[str, float] = defaultdict(float)
         for step in self.steps:
             if step.kind == "dot":
-                found[TENSOR] += self.groups * step.clocks
+                found[TENSOR] += self.blocks * self.groups * step.clocks
             for unit, clocks in step.work.items():
-                found[unit] += self.groups * clocks
+                found[unit] += self.blocks * self.groups * clocks
         for step in (*self.steps, *self.puts):
             if step.kind == "put":
-                found[COPIES] += step.clocks
+                found[COPIES] += self.blocks * step.clocks
         return dict(found) or {"alu": 1.0}
 
     def alone(self) -> Body:
         """The same with one warpgroup, that has all units to itself, and whose copies are always there: what is left is the order of its own steps."""
         steps = [step for step in self.steps if step.kind not in ("put", "get")]
-        return Body([Step("await", step.ops, waits=step.waits) if step.kind == "release" else step for step in steps], [], 1, {}, self.carried)
+        return Body([Step("await", step.ops, waits=step.waits) if step.kind == "release" else step for step in steps], carried=self.carried)
 
 
 def merged(steps: Sequence[Step]) -> list[Step]:
@@ -115,6 +118,7 @@ class _Stream:
 
     name: str
     steps: list[Step]
+    block: int
     first: bool = False
     produces: bool = False
     now: float = 0.0
@@ -134,14 +138,17 @@ class Model:
     def __init__(self, body: Body) -> None:
         self.body = body
         self.free: dict[str, float] = defaultdict(float)
-        self.streams = [_Stream(f"warpgroup {index}", body.steps, index == 0) for index in range(body.groups)]
-        if body.puts:
-            self.streams.append(_Stream("producer", body.puts, produces=True))
-        self.filled: dict[Key, list[float]] = defaultdict(list)
-        """By channel, when its slots, in the order of their filling, hold their data."""
-        self.released: dict[Key, list[list[float]]] = defaultdict(list)
-        """By channel and slot, when each warpgroup gave it back."""
-        self.put_count: dict[Key, int] = defaultdict(int)
+        self.streams: list[_Stream] = []
+        for block in range(body.blocks):
+            named = f" of block {block}" if block else ""
+            self.streams += [_Stream(f"warpgroup {index}{named}", body.steps, block, index == 0) for index in range(body.groups)]
+            if body.puts:
+                self.streams.append(_Stream(f"producer{named}", body.puts, block, produces=True))
+        self.filled: dict[tuple[Key, int], list[float]] = defaultdict(list)
+        """By channel and block, when its slots, in the order of their filling, hold their data."""
+        self.released: dict[tuple[Key, int], list[list[float]]] = defaultdict(list)
+        """By channel and block, and slot, when each warpgroup gave it back."""
+        self.put_count: dict[tuple[Key, int], int] = defaultdict(int)
         self.own = {step.channel for step in body.steps if step.kind == "put"}
         """Channels that the consumers fill themselves."""
         filled = self.own | {step.channel for step in body.puts}
@@ -153,10 +160,10 @@ class Model:
     def run(self) -> float:
         """Clocks of a trip. 0 for a body without steps."""
         total = SETTLING_TRIPS + MEASURED_TRIPS
-        for channel in self.own:
+        for channel, block in product(self.own, range(self.body.blocks)):
             # Filled ahead before the loop, by as many slots as stay free of the one in use.
-            self.filled[channel] = [0.0] * (self._depth(channel) - 1)
-            self.put_count[channel] = len(self.filled[channel])
+            self.filled[channel, block] = [0.0] * (self._depth(channel) - 1)
+            self.put_count[channel, block] = len(self.filled[channel, block])
         ends: list[float] = []
         while True:
             running = [stream for stream in self.streams if stream.produces or stream.trip < total]
@@ -165,7 +172,7 @@ class Model:
             for stream in sorted(running, key=lambda stream: stream.now):
                 before = stream.trip
                 if self._advance(stream):
-                    if stream.first and stream.trip > before:
+                    if stream is self.streams[0] and stream.trip > before:
                         ends.append(stream.now)
                     break
             else:
@@ -201,9 +208,10 @@ class Model:
             case "get":
                 if step.channel not in self.ahead:
                     number = stream.got[step.channel]
-                    if number >= len(self.filled[step.channel]):
+                    filled = self.filled[step.channel, stream.block]
+                    if number >= len(filled):
                         return False
-                    stream.now = max(stream.now, self.filled[step.channel][number])
+                    stream.now = max(stream.now, filled[number])
                 stream.got[step.channel] += 1
                 stream.now += BARRIER_CLOCKS / PIECES
             case "release":
@@ -234,7 +242,7 @@ class Model:
     def _release(self, stream: _Stream, step: Step) -> bool:
         """Gives a slot back. A slot that the consumers fill themselves is free after a barrier of all of them; of one that a producer fills each
         warpgroup says so, and goes on."""
-        number, slots = stream.gave[step.channel], self.released[step.channel]
+        number, slots = stream.gave[step.channel], self.released[step.channel, stream.block]
         while len(slots) <= number:
             slots.append([])
         if not stream.piece:
@@ -255,20 +263,20 @@ class Model:
         """In the consumers' own stream the first of them issues it for all; elsewhere the producer does."""
         if not (stream.produces or stream.first):
             return True
-        channel = step.channel
+        ring = (step.channel, stream.block)
         when = stream.now
-        if (over := self.put_count[channel] - self._depth(channel)) >= 0:
-            slots = self.released[channel]
+        if (over := self.put_count[ring] - self._depth(step.channel)) >= 0:
+            slots = self.released[ring]
             if over >= len(slots) or len(slots[over]) < self.body.groups:
                 if stream.produces:
                     return False
             else:
                 when = max(when, *slots[over])
-        self.put_count[channel] += 1
+        self.put_count[ring] += 1
         start = max(when, self.free[COPIES])
         self.free[COPIES] = start + step.clocks
         self._busy(COPIES, start, self.free[COPIES], step, stream)
-        self.filled[channel].append(self.free[COPIES] + step.latency)
+        self.filled[ring].append(self.free[COPIES] + step.latency)
         if stream.produces:
             stream.now = when
         return True

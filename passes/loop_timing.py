@@ -31,7 +31,7 @@ from ..dialects.tile import element_type, shape_of
 from . import dot_rules
 from .access import memory_bytes
 from .loop_model import COPIES, TENSOR, Body, Busy, Model, Step, merged
-from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY, DOT_DRAIN, DOT_MACS_PER_CLOCK, LANES_PER_CLOCK
+from .machine_costs import COPY_BYTES_PER_CLOCK, DOT_DRAIN, DOT_MACS_PER_CLOCK, LANES_PER_CLOCK, USUAL_COPY_LATENCY
 
 WARPGROUP_WARPS = 4
 CLOSE = 1.01
@@ -204,7 +204,7 @@ def _step(op: Operation, groups: int) -> Step:
             return Step("release", [op], channel=op.channel, waits=op.token)
         case async_copy.PutOp():
             tile_bytes = memory_bytes(op.channel.type.element) * prod(op.channel.type.shape)
-            latency = COPY_LATENCY.get(op.via.data if op.via is not None else "", 0)
+            latency = USUAL_COPY_LATENCY.get(op.via.data if op.via is not None else "", 0)
             return Step("put", [op], clocks=tile_bytes / COPY_BYTES_PER_CLOCK, channel=op.channel, latency=latency)
         case _:
             return Step("stretch", [op], work=_work(op, groups))

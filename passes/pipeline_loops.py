@@ -55,6 +55,7 @@ from xdsl.traits import is_side_effect_free
 from ..dialects import async_copy, tile
 from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import Emitter, TeselaError
+from ..dialects.target import Target
 from . import dot_rules
 from .alloc_shared import ring_bytes
 from .base import Pass, PassContext
@@ -74,23 +75,22 @@ class PipelineLoops(Pass):
     stages: int | None = None
     dots: Literal["auto", "in-flight", "late", "awaited"] = "auto"
 
-    def __post_init__(self) -> None:
-        self.solved: list[ScheduleProblem] = []
-        """The problems of the kernels, solved, in order."""
-
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
         if self.stages is not None and self.stages < 1:
             raise TeselaError.at(None, f"stages must be at least 1, found {self.stages}")
         for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            loops = [found for op in kernel.walk() if isinstance(op, scf.ForOp) and (found := analyse(op, kernel)) is not None]
-            problem = state(kernel, loops, self.stages, None if self.dots == "auto" else self.dots, target)
+            problem = self.problem(kernel, target)
             decide(problem)
-            self.solved.append(problem)
-            for loop in reversed(loops):  # inner ones first: an outer one may copy them
+            for loop in reversed([each.loop for each in problem.loops]):  # inner ones first: an outer one may copy them
                 if loop.stages > 1:
                     _Pipeliner(loop).run()
                 _note_what_stays(loop, context.emitter)
+
+    def problem(self, kernel: tile.KernelOp, target: Target) -> ScheduleProblem:
+        """What is to be decided about a kernel's loops."""
+        loops = [found for op in kernel.walk() if isinstance(op, scf.ForOp) and (found := analyse(op, kernel)) is not None]
+        return state(kernel, loops, self.stages, None if self.dots == "auto" else self.dots, target)
 
 
 # ---- what a loop holds ----------------------------------------------------------------------------------------------

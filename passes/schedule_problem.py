@@ -27,16 +27,18 @@ Example, a product: steps get, get, dot 1024 (512 of each warpgroup), await, rel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import StringAttr, TensorType
 from xdsl.ir import Operation
 
 from ..dialects import async_copy, tile
+from ..dialects.async_roles import WARP_THREADS, RolesOp
 from ..dialects.diagnostics import TeselaError
+from ..dialects.layout_attrs import TVLayoutAttr
 from ..dialects.target import Target
 from . import dot_rules
 from .alloc_shared import ring_bytes, scratch_bound
@@ -44,6 +46,7 @@ from .delay_dots import Delay, find_delays, registers_at_once
 from .loop_model import Body, Key, Model, Step, merged
 from .loop_timing import computes, longest_chain, puts_elsewhere, slots_of, steps_of, warpgroups
 from .schedule_solver import Answer, Cost, Option, solve
+from .split_loops import rarely_done
 from .stages import LONG_TRIP, MOST_STAGES, latency, runs_of, stated_stages, trip_clocks, trip_count, trips_of
 
 if TYPE_CHECKING:
@@ -60,11 +63,13 @@ NOTHING: Cost = (0, 0, 0, 0)
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """What becomes of a loop's dots. `pin`: the word for it that an author may state; `late`: the one that is issued a trip late; `registers`: of a thread, that it must hold at one time."""
+    """What becomes of a loop's dots. `pin`: the word for it that an author may state; `late`: the one that is issued a trip late; `registers`: of a thread, that it must hold at one time; `has_dots`: whether
+    there are any in the loop's own block."""
 
     pin: str
     late: Delay | None = None
     registers: int = 0
+    has_dots: bool = True
 
     @property
     def in_flight(self) -> bool:
@@ -72,7 +77,7 @@ class Structure:
 
     @property
     def name(self) -> str:
-        return NAMES[self.pin]
+        return NAMES[self.pin] if self.has_dots else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +88,15 @@ class Way:
     stages: int
 
     def __str__(self) -> str:
-        return f"{self.structure.name}, {self.stages} slot{'s' if self.stages > 1 else ''}"
+        slots = f"{self.stages} slot{'s' if self.stages > 1 else ''}"
+        return f"{self.structure.name}, {slots}" if self.structure.name else slots
 
 
 @dataclass(eq=False)
 class LoopProblem:
     """One loop. `ways`: the candidates that its registers allow; `too_large`: structures that they do not; `bound`, `alone_bound`: the least clocks of a trip, and with one
-    warpgroup, None where the loop is none that the model times."""
+    warpgroup, None where the loop is none that the model times; `blocks`: how many a multiprocessor does at a time, which is taken as given: slots are not given up for
+    more of them (a pin does that, as in the variants of small tiles)."""
 
     loop: Loop
     stated: int | None
@@ -99,6 +106,7 @@ class LoopProblem:
     alone_bound: float
     runs: int
     trips: int
+    blocks: int
     intervals: dict[Way, float] = field(default_factory=dict)
     own: dict[Structure, float] = field(default_factory=dict)
 
@@ -109,10 +117,15 @@ class LoopProblem:
         return self.own[way.structure]
 
     def interval(self, way: Way) -> float:
-        """Clocks of a trip, by the model."""
+        """Clocks of a trip, by the model; of several blocks that take turns, of each."""
         if way not in self.intervals:
-            self.intervals[way] = Model(arrange(self.loop, way)).run()
+            body = replace(arrange(self.loop, way), blocks=self.blocks)
+            self.intervals[way] = Model(body).run() / body.blocks
         return self.intervals[way]
+
+    def room(self, way: Way) -> int:
+        """Bytes of shared memory for its slots."""
+        return self.loop.bytes(way.stages, way.structure.in_flight)
 
 
 @dataclass(eq=False)
@@ -144,10 +157,15 @@ def state(kernel: tile.KernelOp, loops: Sequence[Loop], stages: int | None, dots
     room = target.max_shared_bytes - scratch_bound(kernel) - sum(ring_bytes(op, op.depth.value.data) for op in others)
     limit = dot_rules.accumulator_limit(dot_rules.block_warps(kernel), target)
     dots = dots or stated_dots(kernel)
-    problems = [_loop_problem(loop, stages, dots, limit) for loop in loops]
+    registers = _registers(kernel)
+
+    def blocks(nbytes: int) -> int:
+        return _blocks(kernel, target, registers, target.max_shared_bytes - room + nbytes)
+
+    problems = [_loop_problem(loop, stages, dots, limit, blocks) for loop in loops]
     total = sum(problem.runs * problem.trips * problem.bound for problem in problems if problem.bound is not None)
     problem = ScheduleProblem(kernel, problems, room, max(1.0, total / HUNDREDTHS), limit)
-    problem.options = [[_option(problem, loop, way) for way in loop.ways] for loop in problems]
+    problem.options = [[option_of(problem, loop, way) for way in loop.ways] for loop in problems]
     return problem
 
 
@@ -198,7 +216,7 @@ def _impossible(loop: scf.ForOp, pin: str, too_large: Sequence[Structure], regis
     return TeselaError.at(loop, f'dots = "{pin}" is stated for this loop, but {WHY_NOT[pin]}', "leave the pin out")
 
 
-def _loop_problem(loop: Loop, stages: int | None, dots: str | None, register_limit: int) -> LoopProblem:
+def _loop_problem(loop: Loop, stages: int | None, dots: str | None, register_limit: int, blocks: Callable[[int], int]) -> LoopProblem:
     stated = stages or stated_stages(loop.op) or stated_stages(loop.kernel)
     counts = sorted({_limited(loop, count) for count in ([stated] if stated else range(1, MOST_STAGES + 1))})
     structures = list(_structures(loop))
@@ -210,13 +228,38 @@ def _loop_problem(loop: Loop, stages: int | None, dots: str | None, register_lim
         raise _impossible(loop.op, own, too_large, register_limit)
     kept = pinned or kept
     ways = [Way(structure, count) for structure in kept for count in counts if count > 1 or structure is kept[-1]]
+    wanted = next((count for count in counts if _late_copies(loop, count, runs_of(loop.op) * trips_of(loop.op)) == 0), counts[-1])
+    together = blocks(loop.bytes(wanted))
     bound, alone_bound = None, 0.0
     if _is_timed(loop.op):
         chain = longest_chain(loop.op)
         body = arrange(loop, ways[-1])
-        bound = max(chain, *body.work().values())
+        bound = max(chain / together, *body.work().values())
         alone_bound = max(chain, *body.alone().work().values())
-    return LoopProblem(loop, stated, ways, too_large, bound, alone_bound, runs_of(loop.op), trips_of(loop.op))
+    return LoopProblem(loop, stated, ways, too_large, bound, alone_bound, runs_of(loop.op), trips_of(loop.op), together)
+
+
+OTHER_REGISTERS = 40
+"""Registers of a thread for addresses and counters (estimate)."""
+MOST_BLOCKS = 4
+"""Blocks of a multiprocessor that are looked at: more take turns no better."""
+
+
+def _registers(kernel: tile.KernelOp) -> int:
+    """Registers of a thread, about: what its largest tile takes, and others."""
+    kinds = [getattr(value.type, "tile", value.type) for op in kernel.walk() for value in op.results]
+    held = [dot_rules.registers_of(kind.encoding.data, kind.element_type) for kind in kinds if isinstance(kind, TensorType) and isinstance(kind.encoding, TVLayoutAttr)]
+    return OTHER_REGISTERS + max(held, default=0)
+
+
+def _blocks(kernel: tile.KernelOp, target: Target, registers: int, nbytes: int) -> int:
+    """Blocks that a multiprocessor holds at a time; roles take all registers."""
+    if any(isinstance(op, RolesOp) for op in kernel.body.block.ops):
+        return 1
+    warps = dot_rules.block_warps(kernel)
+    by_registers = target.registers_per_sm // (WARP_THREADS * warps * min(registers, target.max_registers_per_thread))
+    by_memory = target.shared_bytes_per_sm // (nbytes + target.reserved_shared_bytes)
+    return max(1, min(target.max_blocks_per_sm, target.max_warps_per_sm // warps, by_registers, by_memory, MOST_BLOCKS))
 
 
 def _is_timed(op: scf.ForOp) -> bool:
@@ -240,15 +283,16 @@ def _structures(loop: Loop) -> Iterator[Structure]:
     released = {ring.get: ring.release for ring in loop.rings if ring.stays is None}
     for delay in find_delays(loop.op, released):
         yield Structure(LATE, delay, registers_at_once(delay))
-    yield Structure(AWAITED)
+    yield Structure(AWAITED, has_dots=any(isinstance(op, async_copy.DotOp | tile.DotOp) for op in loop.block.ops))
 
 
 # ---- costs ----------------------------------------------------------------------------------------------------------
 
 
-def _option(problem: ScheduleProblem, loop: LoopProblem, way: Way) -> Option:
-    room = loop.loop.bytes(way.stages, way.structure.in_flight)
-    spare = round(_late_copies(loop, way.stages))
+def option_of(problem: ScheduleProblem, loop: LoopProblem, way: Way) -> Option:
+    """A way as the solver takes it."""
+    room = loop.room(way)
+    spare = round(_late_copies(loop.loop, way.stages, loop.runs * loop.trips))
     if loop.bound is None:
         waits = int(_waits(loop, way.stages) / problem.unit)
         cost = (waits, spare, 0, room)
@@ -268,20 +312,23 @@ def _waits(loop: LoopProblem, stages: int) -> float:
     return loop.runs * loop.trips * max(0.0, latency(loop.loop) - (stages - 1) * trip_clocks(loop.loop))
 
 
-def _late_copies(loop: LoopProblem, stages: int) -> float:
-    """The same if copies took a trip longer, unless a trip is long."""
-    late, clocks = latency(loop.loop), trip_clocks(loop.loop)
+def _late_copies(loop: Loop, stages: int, times: int) -> float:
+    """Clocks that all trips, `times` of them, wait for copies if these take a trip longer, unless a trip is long."""
+    late, clocks = latency(loop), trip_clocks(loop)
     spare = clocks if clocks < LONG_TRIP * late else 0.0
-    return loop.runs * loop.trips * max(0.0, late + spare - (stages - 1) * clocks)
+    return times * max(0.0, late + spare - (stages - 1) * clocks)
 
 
 # ---- what a trip is, done in a way ----------------------------------------------------------------------------------
 
 
 def arrange(loop: Loop, way: Way) -> Body:
-    """A trip of a loop that is not transformed yet, as `pipeline-loops` would make it: the steady state, without first and last trips."""
+    """A trip of a loop that is not transformed yet, as `pipeline-loops` would make it: the steady state, without first and last trips, and without the masks that
+    `split-loops` will leave out of most trips."""
     groups = warpgroups(loop.op)
-    trip = _Trip(loop, steps_of(loop.block, groups))
+    rare = rarely_done(loop.op)
+    steps = [Step("stretch", step.ops) if step.kind == "stretch" and rare.issuperset(step.ops) else step for step in steps_of(loop.block, groups)]
+    trip = _Trip(loop, steps)
     if way.stages > 1:
         trip.move(way.structure)
     steps = merged(trip.steps)
