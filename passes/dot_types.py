@@ -21,14 +21,17 @@ of one row cannot be loaded at once: those are transposed on their way into shar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
+from ..dialects.ptx_isa import UNITS
 from ..dialects.tile import element_type
 from ..dialects.tile_types import memory_bytes
+from .machine_costs import DOT_MACS_PER_CLOCK, FMA_LANES
 
 REGISTER_BYTES = 4
 STEP_BYTES = 32
@@ -81,9 +84,23 @@ class DotKind:
     def integer(self) -> bool:
         return self.acc == "s32"
 
+    def macs_per_clock(self, wgmma: bool) -> float:
+        """Multiplications of one multiprocessor in a clock, by wgmma or by what a synchronous dot is done with: twice as many of operands half as wide.
+
+        >>> [DotKind(name, name, "f32", size).macs_per_clock(True) for name, size in (("tf32", 4), ("bf16", 2), ("e4m3", 1))]
+        [1024.0, 2048.0, 4096.0]
+        """
+        if not self.tensor_core:
+            return FMA_LANES / UNITS["fma" if self.size == 4 else "fp64"].issue
+        size = 2 if self.emulated and not wgmma else self.size
+        return DOT_MACS_PER_CLOCK["wgmma" if wgmma else "mma"] * 2 / size
+
     def k_contiguous(self, wgmma: bool) -> bool:
         """Whether buffers must have K contiguous."""
         return self.tensor_core and (self.size == 1 or (wgmma and self.size != 2))
+
+
+TF32 = StringAttr("tf32")
 
 
 def operand_elements(op: tile.DotOp | async_copy.DotOp) -> tuple[Attribute, Attribute, Attribute]:
@@ -98,13 +115,22 @@ def operand_elements(op: tile.DotOp | async_copy.DotOp) -> tuple[Attribute, Attr
 def dot_kind(op: tile.DotOp | async_copy.DotOp) -> DotKind:
     """The kind of a dot op. Raises TeselaError for types that nothing multiplies."""
     lhs, rhs, acc = operand_elements(op)
+    found = _kind_of(lhs, rhs, acc, op.attributes.get(tile.PRECISION) == TF32)
+    if found is not None:
+        return found
     sums = ACCUMULATORS.get(str(lhs))
     if sums is None:
         known = ", ".join(ACCUMULATORS)
         raise TeselaError.at(op, f"dot takes no operands of {lhs}; it takes {known}", "convert the operands (tile.cast; x.to(f16) in Python)")
-    if str(acc) not in sums:
-        hint = f"accumulate in {sums[0]} and cast the result with tile.cast"
-        raise TeselaError.at(op, f"a dot of {lhs} sums in {' or '.join(sums)}, but the accumulator is {acc}", hint)
-    if op.attributes.get(tile.PRECISION) == StringAttr("tf32"):
+    hint = f"accumulate in {sums[0]} and cast the result with tile.cast"
+    raise TeselaError.at(op, f"a dot of {lhs} sums in {' or '.join(sums)}, but the accumulator is {acc}", hint)
+
+
+@cache
+def _kind_of(lhs: Attribute, rhs: Attribute, acc: Attribute, tf32: bool) -> DotKind | None:
+    """The kind of dots of these element types; None where nothing multiplies them."""
+    if str(acc) not in ACCUMULATORS.get(str(lhs), ()):
+        return None
+    if tf32:
         return DotKind("tf32", "tf32", "f32", 4)
     return DotKind(PTX_NAMES[str(lhs)], PTX_NAMES[str(rhs)], PTX_NAMES[str(acc)], memory_bytes(lhs))

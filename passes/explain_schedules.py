@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..dialects import tile
 from ..dialects.diagnostics import nearest_location
+from ..dialects.inside import kernels_in
 from .pipeline_loops import PipelineLoops
 from .schedule_problem import NOTHING, LoopProblem, ScheduleProblem, Way, decide, option_of
 from .schedule_solver import Cost, Option, solve
@@ -33,7 +33,7 @@ UNLIMITED = 1 << 40
 def explain(module: ModuleOp, target: Target) -> list[str]:
     """The lines for all loops of a module's kernels."""
     lines: list[str] = []
-    for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+    for kernel in kernels_in(module):
         problem = PipelineLoops().problem(kernel, target)
         decide(problem)
         for number, loop in enumerate(problem.loops):

@@ -26,12 +26,13 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.async_roles import role_of
+from ..dialects.inside import inside
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.tile import element_type, shape_of
 from . import dot_rules
 from .access import memory_bytes
 from .loop_model import COPIES, TENSOR, Body, Busy, Model, Step, merged
-from .machine_costs import COPY_BYTES_PER_CLOCK, DOT_DRAIN, DOT_MACS_PER_CLOCK, LANES_PER_CLOCK, USUAL_COPY_LATENCY
+from .machine_costs import COPY_BYTES_PER_CLOCK, DOT_DRAIN, LANES_PER_CLOCK, USUAL_COPY_LATENCY
 
 WARPGROUP_WARPS = 4
 CLOSE = 1.01
@@ -124,8 +125,8 @@ class LoopTiming:
 
 def untimed_loops(module: ModuleOp) -> list[scf.ForOp]:
     """The innermost loops that `time_loops` has nothing to say of."""
-    loops = [op for op in module.walk() if isinstance(op, scf.ForOp)]
-    return [op for op in loops if not computes(op) and not any(isinstance(inner, scf.ForOp) for inner in op.body.walk())]
+    loops = inside(module, scf.ForOp)
+    return [op for op in loops if not computes(op) and not inside(op.body, scf.ForOp)]
 
 
 def time_loops(module: ModuleOp) -> list[LoopTiming]:
@@ -141,7 +142,7 @@ def time_loops(module: ModuleOp) -> list[LoopTiming]:
 
 def computes(loop: scf.ForOp) -> bool:
     """Whether a loop takes tiles from channels or multiplies, itself or in what is inside."""
-    return any(isinstance(op, async_copy.GetOp | async_copy.DotOp | tile.DotOp) for op in loop.body.walk())
+    return bool(inside(loop.body, async_copy.GetOp, async_copy.DotOp, tile.DotOp))
 
 
 def time_loop(loop: scf.ForOp) -> LoopTiming:
@@ -193,8 +194,8 @@ def _step(op: Operation, groups: int) -> Step:
     match op:
         case async_copy.DotOp() | tile.DotOp():
             shape = dot_rules.dot_shape(op)
-            unit = "wgmma" if isinstance(op, async_copy.DotOp) else "mma"
-            clocks = prod(shape.batch) * shape.m * shape.n * shape.k / DOT_MACS_PER_CLOCK[unit] / groups
+            rate = shape.kind.macs_per_clock(isinstance(op, async_copy.DotOp))
+            clocks = prod(shape.batch) * shape.m * shape.n * shape.k / rate / groups
             return Step("dot", [op], clocks=clocks, gives=tuple(op.results), blocks=isinstance(op, tile.DotOp))
         case async_copy.AwaitOp():
             return Step("await", [op], waits=op.pending)

@@ -55,6 +55,7 @@ from xdsl.traits import is_side_effect_free
 from ..dialects import async_copy, tile
 from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import Emitter, TeselaError
+from ..dialects.inside import inside, kernels_in
 from ..dialects.target import Target
 from . import dot_rules
 from .alloc_shared import ring_bytes
@@ -79,7 +80,7 @@ class PipelineLoops(Pass):
         target = context.require_target(self.name)
         if self.stages is not None and self.stages < 1:
             raise TeselaError.at(None, f"stages must be at least 1, found {self.stages}")
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             problem = self.problem(kernel, target)
             decide(problem)
             for loop in reversed([each.loop for each in problem.loops]):  # inner ones first: an outer one may copy them
@@ -89,7 +90,7 @@ class PipelineLoops(Pass):
 
     def problem(self, kernel: tile.KernelOp, target: Target) -> ScheduleProblem:
         """What is to be decided about a kernel's loops."""
-        loops = [found for op in kernel.walk() if isinstance(op, scf.ForOp) and (found := analyse(op, kernel)) is not None]
+        loops = [found for op in inside(kernel, scf.ForOp) if (found := analyse(op, kernel)) is not None]
         return state(kernel, loops, self.stages, None if self.dots == "auto" else self.dots, target)
 
 

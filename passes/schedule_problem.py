@@ -38,6 +38,7 @@ from xdsl.ir import Operation
 from ..dialects import async_copy, tile
 from ..dialects.async_roles import WARP_THREADS, RolesOp
 from ..dialects.diagnostics import TeselaError
+from ..dialects.inside import inside
 from ..dialects.layout_attrs import TVLayoutAttr
 from ..dialects.target import Target
 from . import dot_rules
@@ -153,7 +154,7 @@ def state(kernel: tile.KernelOp, loops: Sequence[Loop], stages: int | None, dots
     """The problem of a kernel whose loops are analysed, innermost last. `stages`, `dots`: slots and a structure that are stated for all of them, the structure where it
     is possible. Layouts must be known. Raises TeselaError where a pin is wrong or leaves a loop nothing."""
     rings = {ring.channel for loop in loops for ring in loop.rings}
-    others = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp) and op not in rings]
+    others = [op for op in inside(kernel, async_copy.ChannelOp) if op not in rings]
     room = target.max_shared_bytes - scratch_bound(kernel) - sum(ring_bytes(op, op.depth.value.data) for op in others)
     limit = dot_rules.accumulator_limit(dot_rules.block_warps(kernel), target)
     dots = dots or stated_dots(kernel)
@@ -263,7 +264,7 @@ def _blocks(kernel: tile.KernelOp, target: Target, registers: int, nbytes: int) 
 
 
 def _is_timed(op: scf.ForOp) -> bool:
-    return computes(op) and not any(isinstance(inner, scf.ForOp) and computes(inner) for inner in op.body.walk())
+    return computes(op) and not any(computes(inner) for inner in inside(op.body, scf.ForOp))
 
 
 def _limited(loop: Loop, stages: int) -> int:

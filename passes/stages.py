@@ -18,7 +18,7 @@ from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
 from . import dot_rules
 from .alloc_shared import ring_bytes
-from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY, DOT_MACS_PER_CLOCK
+from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY
 
 if TYPE_CHECKING:
     from .pipeline_loops import Loop
@@ -75,8 +75,7 @@ def _clocks(block: Block) -> float:
     for op in block.ops:
         if isinstance(op, tile.DotOp | async_copy.DotOp):
             shape = dot_rules.dot_shape(op)
-            unit = "wgmma" if isinstance(op, async_copy.DotOp) else "mma"
-            total += prod(shape.batch) * shape.m * shape.n * shape.k / DOT_MACS_PER_CLOCK[unit]
+            total += prod(shape.batch) * shape.m * shape.n * shape.k / shape.kind.macs_per_clock(isinstance(op, async_copy.DotOp))
         elif op.regions:
             inside = max((_clocks(region.block) for region in op.regions if region.blocks), default=0.0)
             total += trips_of(op) * inside
