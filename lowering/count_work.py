@@ -19,6 +19,7 @@ from ..dialects import async_copy, tile
 from ..dialects.array_effects import may_write
 from ..dialects.async_roles import RolesOp
 from ..dialects.dim_expr import DimExpr
+from ..dialects.inside import inside
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
@@ -115,7 +116,7 @@ class Count:
         self._lowering.to("schedule")
         kernel = self._kernel
         warps = kernel_warps(kernel)
-        channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+        channels = inside(kernel, async_copy.ChannelOp)
         stated = kernel.attributes.get("shared")
         shared = (stated.value.data if isinstance(stated, IntegerAttr) else 0) + scratch_bound(kernel)
         resident = min(
@@ -125,11 +126,11 @@ class Count:
             target.shared_bytes_per_sm // (shared + target.reserved_shared_bytes),
         )
         persistent = tile.walks_its_grid(kernel)
-        puts = [op for op in kernel.walk() if isinstance(op, async_copy.PutOp)]
+        puts = inside(kernel, async_copy.PutOp)
         filled = {op.channel: op for op in puts}
         ahead = sum(ring_bytes(op, 1) * max(1, op.depth.value.data - 1) for op in channels if op.res in filled)
         latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
-        counter.staged = any(isinstance(op, async_copy.StoreOp) for op in kernel.walk())
+        counter.staged = bool(inside(kernel, async_copy.StoreOp))
         terms = tuple(counter.term(trips, shared) for (trips, shared), found in counter.terms.items() if any(found))
         in_flight = ahead + (0 if ahead else counter.loaded)
         axis = max(range(len(shape)), key=lambda axis: shape[axis])

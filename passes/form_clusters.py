@@ -44,6 +44,7 @@ from ..dialects import async_copy, tile
 from ..dialects.array_effects import READ, accesses_inside
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout import SharedLayout
 from ..dialects.layout_attrs import SharedLayoutAttr
 from ..dialects.target import Target
@@ -69,7 +70,7 @@ class FormClusters(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             wanted = self.cluster if self.cluster is not None else stated_size(kernel)
             if wanted == 1 or tile.cluster_shape(kernel) is not None:
                 continue
@@ -135,7 +136,7 @@ def _read_and_written(kernel: tile.KernelOp) -> str | None:
     """An array that the kernel reads and that may be what it writes, as text."""
     accesses = list(accesses_inside(kernel))
     read = [array for array, access in accesses if access == READ]
-    read += [op.array for op in kernel.walk() if isinstance(op, async_copy.PutOp)]
+    read += [op.array for op in inside(kernel, async_copy.PutOp)]
     for array in read:
         if any(access != READ and dot_rules.may_alias(kernel, array, other) for other, access in accesses):
             return f"%{array.name_hint}" if array.name_hint else "an array"
