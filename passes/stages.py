@@ -65,7 +65,7 @@ def constant_value(value: SSAValue) -> int | None:
 
 def latency(loop: Loop) -> int:
     """Clocks until a copy for the loop's channels has arrived, of the slowest."""
-    return max((COPY_LATENCY[ring.via] for ring in loop.rings if ring.stays is None), default=0)
+    return max((COPY_LATENCY.get(ring.via, 0) for ring in loop.rings if ring.stays is None), default=0)
 
 
 def trip_clocks(loop: Loop) -> float:

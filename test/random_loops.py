@@ -3,7 +3,7 @@
 Each seed gives a program (several operands and accumulators, loads at moving places, dots on loaded and on computed tiles, stores, conditionals, values
 read after the loop; flat, nested, one after another or in a conditional, to bounds that the kernel computes) and a `Way` of compiling and running it: target,
 stages, roles, clusters, blocks that walk the grid, blocks that share a sum, and an order of events. `examine` runs it and says what differs, and what it
-has covered (loop_coverage.py). `bench/random_loops.py` runs thousands.
+has covered (loop_coverage.py). `bench/fuzz_loops.py` runs thousands.
 """
 
 from __future__ import annotations
