@@ -52,7 +52,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region
 from xdsl.rewriter import Rewriter
 from xdsl.traits import is_side_effect_free
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy, pins, tile
 from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import Emitter, TeselaError
 from ..dialects.inside import inside, kernels_in
@@ -138,6 +138,8 @@ class Loop:
 
     def depth(self, ring: Ring, stages: int) -> int:
         """Slots that a ring gets: one where it stays as it is, two where the dot of the trip before may still read what was not loaded ahead."""
+        if pins.DEPTH in ring.channel.attributes:
+            return ring.channel.depth.value.data
         if ring.stays is None or stages == 1:
             return stages
         return 2 if not self.carried_dots().isdisjoint(ring.dots) else 1
@@ -164,7 +166,7 @@ def _ring(get: async_copy.GetOp, loop: scf.ForOp, kernel: tile.KernelOp) -> Ring
     users = [use.operation for use in get.channel.uses]
     fills = [user for user in users if isinstance(user, async_copy.PutOp | async_copy.WriteOp)]
     releases = [user for user in users if isinstance(user, async_copy.ReleaseOp)]
-    if not isinstance(channel, async_copy.ChannelOp) or channel.depth.value.data != 1:
+    if not isinstance(channel, async_copy.ChannelOp) or (channel.depth.value.data != 1 and pins.DEPTH not in channel.attributes):
         return None
     elsewhere = channel.joins_roles()
     here = [user for user in users if not (elsewhere and user in fills)]

@@ -22,7 +22,7 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy, pins, tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.inside import inside
 from ..dialects.target import Target
@@ -45,7 +45,7 @@ def choose_stages(kernel: tile.KernelOp, loops: Sequence[Loop], stated: int | No
     """Sets `stages` of each loop: as stated, or what its latency asks for, as far as shared memory allows."""
     free: list[Loop] = []
     for loop in loops:
-        wanted = stated or _stated_stages(loop.op) or _stated_stages(kernel)
+        wanted = _stated_depth(loop) or stated or _stated_stages(loop.op) or _stated_stages(kernel)
         if wanted is None:
             free.append(loop)
         loop.stages = _limit(loop, wanted or _useful_stages(loop))
@@ -58,6 +58,11 @@ def choose_stages(kernel: tile.KernelOp, loops: Sequence[Loop], stated: int | No
             break
         cheapest = min(shallower, key=lambda loop: (_loss(loop), -loop.stages, -loop.bytes(1)))
         cheapest.stages -= 1
+
+
+def _stated_depth(loop: Loop) -> int | None:
+    """The least depth that the author has given channels of the loop, if any."""
+    return min((ring.channel.depth.value.data for ring in loop.rings if pins.DEPTH in ring.channel.attributes), default=None)
 
 
 def _stated_stages(op: Operation) -> int | None:

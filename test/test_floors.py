@@ -92,7 +92,7 @@ def test_few_programs_are_counted(monkeypatch):
         m, n, k = shape
         counted.clear()
         kernel.variant((m, k), (n, k), (m, n))
-        assert len(counted) <= 2
+        assert len(counted) <= 3 < len(programs.labels) / 2
 
 
 def test_a_program_that_was_counted_compiles_to_the_same():
