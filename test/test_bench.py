@@ -235,7 +235,7 @@ def test_all_parts_are_recorded_once(tmp_path, monkeypatch, capsys):
     script.write_text("import pathlib, sys\nprint('ran', sys.argv[1])\npathlib.Path(sys.argv[1]).write_text('{}')\nsys.exit(int(sys.argv[2]))\n")
     parts = (every.Part("good", (str(script), "{json}", "0"), 1), every.Part("bad", (str(script), "{json}", "1"), 1), every.Part("long", (str(script), "{json}", "0"), 1e9))
     monkeypatch.setattr(every, "PARTS", parts)
-    folder, packed = tmp_path / "results", tmp_path / "r.tgz"
+    folder, packed = tmp_path / "results", tmp_path / "new" / "r.tgz"
     assert every.main(["--folder", str(folder), "--seconds", "60", "--tar", str(packed)]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "left to do: bad, long"
     assert sorted(path.name for path in folder.iterdir()) == ["bad.json", "good.json", "log.txt", "parts.json"]
