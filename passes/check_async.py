@@ -36,6 +36,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError, nearest_location
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout_attrs import SharedLayoutAttr
 from .alloc_shared import MBARRIER_BYTES, slot_bytes, slot_stride
 from .base import Pass, PassContext
@@ -55,8 +56,8 @@ class CheckAsync(Pass):
     name: ClassVar[str] = "check-async"
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            if any(isinstance(op, async_copy.ChannelOp | async_copy.DotOp) for op in kernel.walk()):
+        for kernel in kernels_in(module):
+            if inside(kernel, async_copy.ChannelOp, async_copy.DotOp):
                 if not _Explorer(kernel).run():
                     context.emitter.note(
                         kernel,

@@ -31,6 +31,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.async_roles import role_of
+from ..dialects.inside import inside
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.tile import element_type, shape_of
 from . import dot_rules
@@ -152,8 +153,8 @@ class LoopTiming:
 
 def untimed_loops(module: ModuleOp) -> list[scf.ForOp]:
     """The innermost loops that `time_loops` has nothing to say of."""
-    loops = [op for op in module.walk() if isinstance(op, scf.ForOp)]
-    return [op for op in loops if not _computes(op) and not any(isinstance(inner, scf.ForOp) for inner in op.body.walk())]
+    loops = inside(module, scf.ForOp)
+    return [op for op in loops if not _computes(op) and not inside(op.body, scf.ForOp)]
 
 
 def time_loops(module: ModuleOp) -> list[LoopTiming]:
@@ -168,7 +169,7 @@ def time_loops(module: ModuleOp) -> list[LoopTiming]:
 
 
 def _computes(loop: scf.ForOp) -> bool:
-    return any(isinstance(op, async_copy.GetOp | async_copy.DotOp | tile.DotOp) for op in loop.body.walk())
+    return bool(inside(loop.body, async_copy.GetOp, async_copy.DotOp, tile.DotOp))
 
 
 def time_loop(loop: scf.ForOp) -> LoopTiming:

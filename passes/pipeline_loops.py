@@ -55,6 +55,7 @@ from xdsl.traits import is_side_effect_free
 from ..dialects import async_copy, pins, tile
 from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import Emitter, TeselaError
+from ..dialects.inside import inside, kernels_in
 from ..dialects.target import Target
 from . import dot_rules
 from .alloc_shared import ring_bytes
@@ -76,8 +77,8 @@ class PipelineLoops(Pass):
         target = context.require_target(self.name)
         if self.stages is not None and self.stages < 1:
             raise TeselaError.at(None, f"stages must be at least 1, found {self.stages}")
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            loops = [found for op in kernel.walk() if isinstance(op, scf.ForOp) and (found := analyse(op, kernel)) is not None]
+        for kernel in kernels_in(module):
+            loops = [found for op in inside(kernel, scf.ForOp) if (found := analyse(op, kernel)) is not None]
             choose_stages(kernel, loops, self.stages, target)
             for loop in reversed(loops):  # inner ones first: an outer one may copy them
                 if loop.stages > 1:

@@ -42,6 +42,7 @@ from ..dialects import async_copy, pins, tile
 from ..dialects.array_effects import may_write
 from ..dialects.async_roles import RolesOp, role_of
 from ..dialects.diagnostics import TeselaError
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout_attrs import with_layout
 from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
@@ -58,7 +59,8 @@ REGISTER_OPERAND_LIMIT = 64
 ACCUMULATOR_TARGET = 128
 """Registers of a thread that an accumulator should take at most: half of what a thread can have."""
 TILE_REGISTERS = 64
-"""Elements of the largest tile of a kernel without dots that a thread should hold at most."""
+"""Elements of tiles that a thread of a kernel without dots should hold at most: of the largest, and of what loops carry. With twice as many, sums of columns took twice as
+long (an H200: a multiprocessor held half as many warps, and each waited for its loads)."""
 STREAMED_BYTES = 4096
 """From which on a tile is worth a channel: below, a load by each thread is a few instructions and as soon there as its barrier."""
 MAX_CHOSEN_WARPS = 16
@@ -78,8 +80,8 @@ class PlanDataflow(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            dots = [op for op in kernel.walk() if isinstance(op, tile.DotOp)]
+        for kernel in kernels_in(module):
+            dots = inside(kernel, tile.DotOp)
             for dot in dots:
                 dot_kind(dot)
             roles = next((op for op in kernel.body.block.ops if isinstance(op, RolesOp)), None)
@@ -122,11 +124,12 @@ def working_warps(roles: RolesOp) -> int:
 
 def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Target) -> int:
     """The number of warps of a block: with dots, 4, or 8 where a second warpgroup has rows of its own or mma.sync would fill the registers, 12 where
-    a third has the last of 192 rows, or as many more as the accumulators need; without, as many as keep the largest tile small in each thread."""
+    a third has the last of 192 rows, or as many more as the accumulators need; without, as many as keep what a thread holds of tiles small: the largest
+    one, and what the loops round it carry along."""
     warps = 4
     if not dots:
-        largest = max((prod(shape_of(value.type)) for op in kernel.walk() for value in op.results), default=1)
-        while warps < MAX_CHOSEN_WARPS and largest > TILE_REGISTERS * 32 * warps:
+        largest = max((prod(shape_of(value.type)) + _carried(op) for op in kernel.walk() for value in op.results), default=1)
+        while warps < MAX_CHOSEN_WARPS and largest // (32 * warps) > TILE_REGISTERS:
             warps *= 2
         return warps
     def most(warps: int) -> int:
@@ -148,6 +151,16 @@ def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Targ
     ):
         warps //= 2
     return warps
+
+
+def _carried(op: Operation) -> int:
+    """Elements of the tiles that the loops round an op carry from trip to trip: registers hold them while the op's result is computed."""
+    total = 0
+    while (parent := op.parent_op()) is not None and not isinstance(parent, tile.KernelOp):
+        if isinstance(parent, scf.ForOp | scf.WhileOp):
+            total += sum(prod(shape_of(value.type)) for value in parent.results if isinstance(value.type, TensorType))
+        op = parent
+    return total
 
 
 # ---- operands -------------------------------------------------------------------------------------------------------
@@ -353,7 +366,7 @@ class _Planner:
         budget = budgets(self.warps)[0]
         if budget is not None:
             limit = min(limit, budget - dot_rules.RESERVED_REGISTERS)
-        busy = max(sum(self._registers(dot, through[dot]) for dot in loop.walk() if isinstance(dot, tile.DotOp)) for loop in loops)
+        busy = max(sum(self._registers(dot, through[dot]) for dot in inside(loop, tile.DotOp)) for loop in loops)
         return mine <= REGISTER_OPERAND_LIMIT and busy + mine <= limit
 
     def _streamed(self, dots: Sequence[tile.DotOp]) -> list[tile.LoadOp]:

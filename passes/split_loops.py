@@ -38,6 +38,7 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from ..dialects import tile
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout_attrs import TVLayoutAttr
 from ..dialects.tile import element_type, shape_of
 from .base import Pass, PassContext
@@ -60,12 +61,12 @@ class SplitLoops(Pass):
     guard: bool = True
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             parts: set[Operation] = set()
-            for loop in [op for op in kernel.walk() if isinstance(op, scf.ForOp)]:
+            for loop in inside(kernel, scf.ForOp):
                 if self.values > 0 and (split := find_split(loop)) is not None and split.spared >= self.values:
                     parts |= _split(loop, split)
-            for op in [op for op in kernel.walk() if isinstance(op, tile.SelectOp)] if self.guard and self.values > 0 else ():
+            for op in inside(kernel, tile.SelectOp) if self.guard and self.values > 0 else ():
                 if not _is_within(op, parts) and 2 * _values(op.res.type) >= self.values and (bounds := _bounds_of(op)) is not None:
                     _guard(op, bounds)
 
@@ -168,7 +169,7 @@ class Split:
 def find_split(loop: scf.ForOp) -> Split | None:
     """What can be left out of some trips of a loop; None where nothing can."""
     step = constant_value(loop.step)
-    inner = any(isinstance(op, scf.ForOp | scf.WhileOp) for op in loop.body.walk())
+    inner = bool(inside(loop.body, scf.ForOp, scf.WhileOp))
     if inner or INDEPENDENT in loop.attributes or step is None or step <= 0 or not isinstance(loop.lb.type, IndexType):
         return None
     bounds = [bound for op in loop.body.walk() if isinstance(op, tile.CmpOp) and (bound := _bound(op, loop)) is not None]

@@ -24,6 +24,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from ..dialects import async_copy, pins, tile
 from ..dialects.diagnostics import TeselaError
+from ..dialects.inside import inside
 from ..dialects.target import Target
 from . import dot_rules
 from .alloc_shared import ring_bytes, scratch_bound
@@ -49,7 +50,7 @@ def choose_stages(kernel: tile.KernelOp, loops: Sequence[Loop], stated: int | No
             free.append(loop)
         loop.stages = _limit(loop, wanted or _useful_stages(loop))
     rings = {ring.channel for loop in loops for ring in loop.rings}
-    others = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp) and op not in rings]
+    others = [op for op in inside(kernel, async_copy.ChannelOp) if op not in rings]
     room = target.max_shared_bytes - scratch_bound(kernel) - sum(ring_bytes(op, op.depth.value.data) for op in others)
     while sum(loop.bytes(loop.stages) for loop in loops) > room:
         shallower = [loop for loop in free if loop.stages > 1]

@@ -275,9 +275,10 @@ def multiprocessors(count: int) -> Iterator[None]:
 
 
 def examine(seed: int) -> Outcome:
-    """Runs the program of a seed: with its stages and roles against with neither, in the simulator, judged; and the scheduled level against the text, in
-    the interpreter."""
+    """Runs the program of a seed: with its stages and roles against with neither, in the simulator, judged; the scheduled level against the text, in
+    the interpreter; and what became of its barriers by check-barriers."""
     from tesela.dialects.parsing import parse_module
+    from tesela.lowering.check_barriers import CheckBarriers
     from tesela.passes import get_pass
     from tesela.passes.base import PassContext
     from tesela.runtime.compile import compile
@@ -298,6 +299,8 @@ def examine(seed: int) -> Outcome:
         with order("latest" if number == 0 else way.order, races=number > 0), multiprocessors(way.multiprocessors):
             compiled(**arrays, L=way.trips, device="sim")
         runs.append(arrays)
+        if number == 1:
+            CheckBarriers(walks=1).run(parse_module(compiled.ir("ptx-ir", facts=compiled.last.facts)), PassContext())
         scheduled = parse_module(compiled.ir("schedule", facts=compiled.last.facts))
         points = -(-program.rows // rows) if "M ceildiv" in program.grid else 1
         seen = covered(scheduled, compiled.last.plan, points, way.multiprocessors)
