@@ -211,6 +211,7 @@ class Way:
     staged: bool
     early: bool
     wide: bool
+    dots: str
     order: str | int
 
     def attributes(self, overlapped: bool) -> str:
@@ -221,7 +222,8 @@ class Way:
         stated = {"warp_specialize": overlapped and self.roles, "join_channels": self.joined, "stage_stores": overlapped and self.staged}
         if not overlapped or self.persistent is not None:
             stated["persistent"] = overlapped and bool(self.persistent)
-        return ", ".join([f"{name} = {value} : i64" for name, value in listed.items()] + [f"{name} = {str(value).lower()}" for name, value in stated.items()])
+        words = [f'dots = "{self.dots}"'] if overlapped else []
+        return ", ".join(words + [f"{name} = {value} : i64" for name, value in listed.items()] + [f"{name} = {str(value).lower()}" for name, value in stated.items()])
 
     def text(self, program: Program, overlapped: bool) -> str:
         text = program.text(self.stages if overlapped else 1, self.attributes(overlapped))
@@ -253,6 +255,7 @@ def random_way(seed: int, program: Program) -> Way:
         early=rng.random() < 0.7,
         wide=wide,
         order=rng.choice(ORDERS),
+        dots=rng.choice(("in-flight", "in-flight", "late", "late", "awaited")),
     )
 
 
