@@ -407,6 +407,8 @@ class _Path:
                     op.predicate.value.data
                 ]
                 return compare(predicate, self._form(op.operands[0]), self._form(op.operands[1]))
+            case tile.CmpOp() if isinstance(op.lhs.type, IndexType | IntegerType) and not _is_bool(op.lhs.type):
+                return compare(op.predicate.data.value, self._form(op.lhs), self._form(op.rhs))
             case arith.AndIOp() | arith.OrIOp() | arith.XOrIOp() if _is_bool(op.results[0].type):
                 kind = {"arith.andi": "and", "arith.ori": "or", "arith.xori": "xor"}[op.name]
                 return Condition(kind, parts=tuple(self._condition(self._get(value), value) for value in op.operands))

@@ -6,8 +6,11 @@ Measured on an H200 at 1.98 GHz unless stated otherwise; what depends on them is
 from __future__ import annotations
 
 COPY_LATENCY = {"tma": 1440, "cp.async": 720}
-"""From the issue of a copy of one tile to its arrival, from HBM: for `tma` (128×64 elements of bf16) the slowest of many, the mean
-is 1080; for `cp.async` (16 bytes) the mean. From L2 466 and 294."""
+"""From the issue of a copy of one tile to its arrival, from HBM: for `tma` (128×64 elements of bf16) the slowest of many; for `cp.async` (16 bytes) the mean.
+From L2 466 and 294. What slots must cover."""
+
+USUAL_COPY_LATENCY = {"tma": 1080, "cp.async": 720}
+"""The mean of the same: what a trip waits for, as a rule."""
 
 COPY_BYTES_PER_CLOCK = 106
 """What one multiprocessor can stream from L2 by TMA."""

@@ -35,6 +35,7 @@ from typing import ClassVar
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
+from xdsl.traits import is_side_effect_free
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from ..dialects import tile
@@ -177,6 +178,25 @@ def find_split(loop: scf.ForOp) -> Split | None:
     if not bounds:
         return None
     return Split([bound for bound in bounds if bound.factor > 0], [bound for bound in bounds if bound.factor < 0], spared)
+
+
+def rarely_done(loop: scf.ForOp) -> set[Operation]:
+    """What most trips of the loop will not do: what the pass, as it is by default, would leave out of one part, and what is only for that."""
+    split = find_split(loop)
+    if split is None or split.spared < WORTHWHILE_VALUES:
+        return set()
+    found = set(_spared([bound.op for bound in (*split.until, *split.since)]))
+    work = list(found)
+    while work:
+        for operand in work.pop().operands:
+            op = operand.owner
+            if not isinstance(op, Operation) or op in found or op.regions or not is_inside(operand, loop.body.block) or not is_side_effect_free(op):
+                continue
+            # A selection that is left out still hands on one of the two values that it chose from.
+            if all(use.operation in found and not (isinstance(use.operation, tile.SelectOp) and use.index) for use in operand.uses):
+                found.add(op)
+                work.append(op)
+    return found
 
 
 def _bound(op: tile.CmpOp, loop: scf.ForOp) -> Bound | None:

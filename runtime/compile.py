@@ -30,7 +30,7 @@ from .contract import Contract
 from .entries import contract_from_json, contract_to_json, read_variant, variant_entry
 from .kernel import Kernel
 from .launch import DUMP_VARIABLE, Variant, write_dump
-from .space import PINS, SWITCHES
+from .space import pin_fault
 from .specialize import Facts, contract_of, kernels_of, specialize
 from .variants import Counts, Programs
 
@@ -336,13 +336,8 @@ class StoredCounts:
 def check_pins(pins: Mapping[str, int]) -> None:
     """Raises TeselaError for a choice that cannot be pinned, or a value that is no positive integer."""
     for name, value in pins.items():
-        if name not in PINS:
-            raise TeselaError.at(None, f"'{name}' cannot be pinned", f"what can: {', '.join(PINS)}")
-        if name in SWITCHES:
-            if value not in (0, 1):
-                raise TeselaError.at(None, f"{name} is pinned to {value!r}, but 0 or 1 is required")
-        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise TeselaError.at(None, f"{name} is pinned to {value!r}, but a positive integer is required")
+        if (fault := pin_fault(name, value)) is not None:
+            raise TeselaError.at(None, *fault)
 
 
 def known_program(source: Source, kernel: str | None, cached: bool) -> Program:
