@@ -20,7 +20,7 @@ def gemm_by_hand(
     right = tesela.channel((BN, 64), bf16, depth=DEPTH)
     with tesela.role("multiply", warps=8, registers=240):
         acc = tesela.zeros((BM, BN), f32)
-        for k in tesela.range(0, K, 64):
+        for _ in tesela.range(0, K, 64):
             with left.get() as a, right.get() as b:
                 acc += a @ b.T
         C[m : m + BM, n : n + BN] = acc

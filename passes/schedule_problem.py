@@ -48,7 +48,17 @@ from .loop_model import Body, Key, Model, Step, merged
 from .loop_timing import computes, longest_chain, puts_elsewhere, slots_of, steps_of, warpgroups
 from .schedule_solver import Answer, Cost, Option, solve
 from .split_loops import rarely_done
-from .stages import LONG_TRIP, MOST_STAGES, latency, runs_of, stated_depth, stated_stages, trip_clocks, trip_count, trips_of
+from .stages import (
+    LONG_TRIP,
+    MOST_STAGES,
+    latency,
+    runs_of,
+    stated_depth,
+    stated_stages,
+    trip_clocks,
+    trip_count,
+    trips_of,
+)
 
 if TYPE_CHECKING:
     from .pipeline_loops import Loop, Ring
