@@ -51,11 +51,9 @@ from .split_loops import rarely_done
 from .stages import (
     LONG_TRIP,
     MOST_STAGES,
-    latency,
     runs_of,
     stated_depth,
     stated_stages,
-    trip_clocks,
     trip_count,
     trips_of,
 )
@@ -320,12 +318,13 @@ def option_of(problem: ScheduleProblem, loop: LoopProblem, way: Way) -> Option:
 
 def _waits(loop: LoopProblem, stages: int) -> float:
     """Clocks that the whole kernel waits for a loop's copies, about."""
-    return loop.runs * loop.trips * max(0.0, latency(loop.loop) - (stages - 1) * trip_clocks(loop.loop))
+    late, clocks = loop.loop.pace
+    return loop.runs * loop.trips * max(0.0, late - (stages - 1) * clocks)
 
 
 def _late_copies(loop: Loop, stages: int, times: int) -> float:
     """Clocks that all trips, `times` of them, wait for copies if these take a trip longer, unless a trip is long."""
-    late, clocks = latency(loop), trip_clocks(loop)
+    late, clocks = loop.pace
     spare = clocks if clocks < LONG_TRIP * late else 0.0
     return times * max(0.0, late + spare - (stages - 1) * clocks)
 
