@@ -146,6 +146,19 @@ class ScheduleProblem:
         assert self.answer is not None
         return self.options[number][self.answer.choice[number]].about
 
+    def clocks(self) -> float:
+        """What a block's loops take as they are decided, about: their trips, and, where the threads that compute issue the copies, too, the wait for the first ones each time that
+        a loop begins, unless other blocks compute meanwhile."""
+        total = 0.0
+        for number, loop in enumerate(self.loops):
+            way, own = self.chosen(number), not all(ring.elsewhere for ring in loop.loop.rings)
+            if loop.bound is not None:
+                total += loop.runs * loop.trips * loop.interval(way)
+            else:
+                total += _waits(loop, way.stages)
+            total += loop.runs * latency(loop.loop) / loop.blocks if own else 0.0
+        return total
+
 
 # ---- the problem ----------------------------------------------------------------------------------------------------
 
