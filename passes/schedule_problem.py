@@ -109,13 +109,15 @@ class LoopProblem:
     trips: int
     blocks: int
     intervals: dict[Way, float] = field(default_factory=dict)
-    own: dict[Structure, float] = field(default_factory=dict)
+    own: dict[tuple[Structure, bool], float] = field(default_factory=dict)
 
     def alone(self, way: Way) -> float:
-        """Clocks of a trip of one warpgroup that has the units to itself and whose copies are there: slots make no difference."""
-        if way.structure not in self.own:
-            self.own[way.structure] = Model(arrange(self.loop, way).alone()).run()
-        return self.own[way.structure]
+        """Clocks of a trip of one warpgroup that has the units to itself and whose copies are there: how many slots there are makes no difference, unless nothing is moved
+        for want of a second one."""
+        key = (way.structure, way.stages > 1)
+        if key not in self.own:
+            self.own[key] = Model(arrange(self.loop, way).alone()).run()
+        return self.own[key]
 
     def interval(self, way: Way) -> float:
         """Clocks of a trip, by the model; of several blocks that take turns, of each."""
