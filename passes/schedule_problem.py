@@ -117,13 +117,15 @@ class LoopProblem:
     trips: int
     blocks: int
     intervals: dict[Way, float] = field(default_factory=dict)
-    own: dict[Structure, float] = field(default_factory=dict)
+    own: dict[tuple[Structure, bool], float] = field(default_factory=dict)
 
     def alone(self, way: Way) -> float:
-        """Clocks of a trip of one warpgroup that has the units to itself and whose copies are there: slots make no difference."""
-        if way.structure not in self.own:
-            self.own[way.structure] = Model(arrange(self.loop, way).alone()).run()
-        return self.own[way.structure]
+        """Clocks of a trip of one warpgroup that has the units to itself and whose copies are there: how many slots there are makes no difference, unless nothing is moved
+        for want of a second one."""
+        key = (way.structure, way.stages > 1)
+        if key not in self.own:
+            self.own[key] = Model(arrange(self.loop, way).alone()).run()
+        return self.own[key]
 
     def interval(self, way: Way) -> float:
         """Clocks of a trip, by the model; of several blocks that take turns, of each."""
@@ -153,6 +155,19 @@ class ScheduleProblem:
         """The way of a loop."""
         assert self.answer is not None
         return self.options[number][self.answer.choice[number]].about
+
+    def clocks(self) -> float:
+        """What a block's loops take as they are decided, about: their trips, and, where the threads that compute issue the copies, too, the wait for the first ones each time that
+        a loop begins, unless other blocks compute meanwhile."""
+        total = 0.0
+        for number, loop in enumerate(self.loops):
+            way, own = self.chosen(number), not all(ring.elsewhere for ring in loop.loop.rings)
+            if loop.bound is not None:
+                total += loop.runs * loop.trips * loop.interval(way)
+            else:
+                total += _waits(loop, way.stages)
+            total += loop.runs * latency(loop.loop) / loop.blocks if own else 0.0
+        return total
 
 
 # ---- the problem ----------------------------------------------------------------------------------------------------
