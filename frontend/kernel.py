@@ -206,10 +206,6 @@ class KernelFunction:
         """Write the kernel with these compile-time values to a folder, for `tesela.load_kernel` (`Kernel.export`)."""
         self.compile(target, **values).export(folder, archs=archs)
 
-    def as_torch_op(self, name: str, **values: Any) -> Any:
-        """Register the kernel with these compile-time values as an operator of torch, "namespace::name"; gives the operator."""
-        return self.compile(**values).as_torch_op(name)
-
     def __call__(
         self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any
     ) -> Any:

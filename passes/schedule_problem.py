@@ -166,7 +166,7 @@ class ScheduleProblem:
                 total += loop.runs * loop.trips * loop.interval(way)
             else:
                 total += _waits(loop, way.stages)
-            total += loop.runs * latency(loop.loop) / loop.blocks if own else 0.0
+            total += loop.runs * loop.loop.pace[0] / loop.blocks if own else 0.0
         return total
 
 

@@ -290,7 +290,7 @@ def test_a_table_without_results_says_how_they_are_made(tmp_path):
     assert "python bench/all.py --part fp8" in load("tables").rewrite(document)
 def test_random_loops_are_counted_and_few_cover_all(tmp_path, monkeypatch, capsys):
     """What a run found, resumed from its file; the few programs that cover as much; and that what is missing fails a whole run."""
-    path = Path(__file__).parent.parent / "bench" / "random_loops.py"
+    path = Path(__file__).parent.parent / "bench" / "fuzz_loops.py"
     spec = importlib.util.spec_from_file_location("bench_random_loops", path)  # the programs are those of test/random_loops.py
     assert spec is not None and spec.loader is not None
     random_loops = importlib.util.module_from_spec(spec)

@@ -103,7 +103,7 @@ def test_random_loops():
         assert outcome.wrong is None
         seen.update(outcome.covered)
     missing = sorted(REQUIRED - set(seen))
-    assert not missing, "python bench/random_loops.py --json FILE says in `covering` which programs have all forms"
+    assert not missing, "python bench/fuzz_loops.py --json FILE says in `covering` which programs have all forms"
 
 
 # ---- what is decided ------------------------------------------------------------------------------------------------
