@@ -9,6 +9,9 @@ COPY_LATENCY = {"tma": 1440, "cp.async": 720}
 """From the issue of a copy of one tile to its arrival, from HBM: for `tma` (128×64 elements of bf16) the slowest of many; for `cp.async` (16 bytes) the mean.
 From L2 466 and 294. What slots must cover."""
 
+THREADS_LATENCY = 720
+"""Clocks until another role's threads have filled a slot: as long as a load from memory takes, which is what they do or wait for themselves."""
+
 USUAL_COPY_LATENCY = {"tma": 1080, "cp.async": 720}
 """The mean of the same: what a trip waits for, as a rule."""
 
