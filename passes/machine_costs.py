@@ -10,6 +10,9 @@ COPY_LATENCY = {"tma": 1410, "cp.async": 704}
 """From the issue of a copy of one tile to its arrival, from HBM: for `tma` (128×64 elements of bf16) what one of twenty exceeds; for `cp.async` (16 bytes) the mean.
 From L2 472 and 336. What slots must cover."""
 
+THREADS_LATENCY = COPY_LATENCY["cp.async"]
+"""Clocks until another role's threads have filled a slot: as long as a load from memory takes, which is what they do or wait for themselves."""
+
 USUAL_COPY_LATENCY = {"tma": 1100, "cp.async": 704}
 """The mean of the same: what a trip waits for, as a rule."""
 
