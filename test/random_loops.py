@@ -3,7 +3,7 @@
 Each seed gives a program (several operands and accumulators, loads at moving places, dots on loaded and on computed tiles, stores, conditionals, values
 read after the loop; flat, nested, one after another or in a conditional, to bounds that the kernel computes) and a `Way` of compiling and running it: target,
 stages, roles, clusters, blocks that walk the grid, blocks that share a sum, and an order of events. `examine` runs it and says what differs, and what it
-has covered (loop_coverage.py). `bench/random_loops.py` runs thousands.
+has covered (loop_coverage.py). `bench/fuzz_loops.py` runs thousands.
 """
 
 from __future__ import annotations
@@ -216,6 +216,7 @@ class Way:
     staged: bool
     early: bool
     wide: bool
+    dots: str
     order: str | int
 
     def attributes(self, overlapped: bool) -> str:
@@ -226,7 +227,8 @@ class Way:
         stated = {"warp_specialize": overlapped and self.roles, "join_channels": self.joined, "stage_stores": overlapped and self.staged}
         if not overlapped or self.persistent is not None:
             stated["persistent"] = overlapped and bool(self.persistent)
-        return ", ".join([f"{name} = {value} : i64" for name, value in listed.items()] + [f"{name} = {str(value).lower()}" for name, value in stated.items()])
+        words = [f'dots = "{self.dots}"'] if overlapped else []
+        return ", ".join(words + [f"{name} = {value} : i64" for name, value in listed.items()] + [f"{name} = {str(value).lower()}" for name, value in stated.items()])
 
     def text(self, program: Program, overlapped: bool) -> str:
         text = program.text(self.stages if overlapped else 1, self.attributes(overlapped))
@@ -258,6 +260,7 @@ def random_way(seed: int, program: Program) -> Way:
         early=rng.random() < 0.7,
         wide=wide,
         order=rng.choice(ORDERS),
+        dots=rng.choice(("in-flight", "in-flight", "late", "late", "awaited")),
     )
 
 
