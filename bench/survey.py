@@ -127,7 +127,7 @@ def survey(m: int, n: int, k: int, rounds: int) -> str:
             turns[key] = timer.prepare(system, count, True)
         except Exception as error:  # noqa: BLE001 - says what failed
             print(f"   {key}: {type(error).__name__} {str(error)[:200]}")
-    for number in range(rounds):
+    for _number in range(rounds):
         for key, turn in turns.items():
             timer.rest(0.002)
             turn()

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..dialects.diagnostics import Location, TeselaError, called_by_users, short
 from ..dialects.dim_expr import DimExprError
-from ..runtime.space import PINS, Space, configurations
+from ..runtime.space import PINS, Space, configurations, pin_fault
 from .hints import similar
 from .source import Capture, SourceFunction
 from .types import DTYPES, Array, ArrayError, DType, caller_place, constexpr, outside_kernel
@@ -87,10 +87,14 @@ class Program:
 class KernelFunction:
     """A kernel written in Python. `params` is its signature; `type_variables` the names that stand for element types."""
 
-    def __init__(self, function: FunctionType, amounts: Mapping[str, str] | None = None, variants: Space | None = None):
+    def __init__(
+        self, function: FunctionType, amounts: Mapping[str, str] | None = None, variants: Space | None = None, pins: Mapping[str, int] | None = None
+    ):
         self.function = function
         self.amounts = dict(amounts or {})
         """What it states that a launch amounts to, by 'flops' and 'nbytes'."""
+        self.pins = dict(pins or {})
+        """Choices of the compiler that its author makes, where a variant or a call does not."""
         self.__name__ = self.name = function.__name__
         self.__qualname__ = function.__qualname__
         self.__module__ = function.__module__
@@ -202,10 +206,6 @@ class KernelFunction:
         """Write the kernel with these compile-time values to a folder, for `tesela.load_kernel` (`Kernel.export`)."""
         self.compile(target, **values).export(folder, archs=archs)
 
-    def as_torch_op(self, name: str, **values: Any) -> Any:
-        """Register the kernel with these compile-time values as an operator of torch, "namespace::name"; gives the operator."""
-        return self.compile(**values).as_torch_op(name)
-
     def __call__(
         self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any
     ) -> Any:
@@ -300,6 +300,22 @@ class KernelFunction:
                 raise self.error(param.name, f"{self.name}: argument '{param.name}' is None", f"pass an array, or name its type: {variable}=tesela.bf16")
         return given | {name: DTYPES[dtype] for name, (dtype, _) in found.items()}
 
+    @called_by_users
+    def as_torch_op(self, name: str, **values: Any) -> Any:
+        """Register the kernel as an operator of torch, "namespace::name", with fake tensors, for torch.compile; gives the operator. `values`: compile-time values
+        that all calls have; element types that are left open are those of the tensors of each call. Raises TeselaError where torch is not installed, and for a
+        kernel that cannot be traced."""
+        from ..runtime.torch_op import register
+
+        open_types = [variable for variable in self.type_variables if variable not in values]
+
+        def typed(found: Mapping[str, str]) -> Kernel:
+            types = {p.annotation.dtype: DTYPES[found[p.name]] for p in self.arguments if isinstance(p.annotation, Array) and p.name in found}
+            return self.program(values | {variable: types[variable] for variable in open_types if variable in types}, None).kernel
+
+        # What is read, written and returned is the same for all element types.
+        return register(self.program(values | dict.fromkeys(open_types, DTYPES["f32"]), None).kernel, name, typed if open_types else None)
+
     def opened(self, **values: Any) -> Source:
         """The program for these compile-time values, as `tesela.compile` takes it."""
         return Reading(self, self.bind(values)).opened()
@@ -334,7 +350,7 @@ class KernelFunction:
         for config in fitting:
             constants = {name: value for name, value in config.items() if name in self.constants}
             pinned = {name: value for name, value in config.items() if name not in self.constants}
-            found.append((label_of(config), Reading(self, self.bind(constants | dict(values))), pinned | dict(pins)))
+            found.append((label_of(config), Reading(self, self.bind(constants | dict(values))), self.pins | pinned | dict(pins)))
         return found
 
     def _check_open(self, values: Mapping[str, Any]) -> None:
@@ -432,27 +448,34 @@ def kernel(function: Callable[..., Any], /) -> KernelFunction: ...
 
 
 @overload
-def kernel(*, flops: str = "", nbytes: str = "", variants: Space | None = None) -> Callable[[Callable[..., Any]], KernelFunction]: ...
+def kernel(
+    *, flops: str = "", nbytes: str = "", variants: Space | None = None, pins: Mapping[str, int] | None = None
+) -> Callable[[Callable[..., Any]], KernelFunction]: ...
 
 
 @called_by_users
 def kernel(
-    function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "", variants: Space | None = None, **unknown: Any
-) -> Any:
+    function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "", variants: Space | None = None,
+    pins: Mapping[str, int] | None = None, **unknown: Any,
+) -> Any:  # fmt: skip
     """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none.
 
     `flops`, `nbytes`: what a launch amounts to, as expressions of the dimensions, for `tesela.profile`: `@tesela.kernel(flops="2 * M * N * K")`.
     `variants`: what each call chooses from by its extents, as `tesela.autotune` takes a space: values of compile-time parameters, 'warps', 'stages', 'split', by
     name, all combinations of which are meant; or the configurations themselves. The first is what has preference among equals, and what stands for the kernel where
-    no extents are known.
+    no extents are known. `pins`: choices of the compiler that the author makes, {'warps': 8, 'stages': 3}, as for `tesela.compile`; a variant's and a call's own
+    have precedence.
     """
+    for name, value in (pins or {}).items():
+        if (fault := pin_fault(name, value)) is not None:
+            raise TeselaError.at(caller_place(sys._getframe(2)), *fault)
     for name in unknown:
-        known = ("flops", "nbytes", "variants")
+        known = ("flops", "nbytes", "variants", "pins")
         place = caller_place(sys._getframe(2))
         raise TeselaError.at(place, f"@tesela.kernel has no argument {name}", similar(name, known) or f"it has {', '.join(known)}")
     amounts = {name: text for name, text in (("flops", flops), ("nbytes", nbytes)) if text}
-    if function is None and (amounts or variants is not None):
-        return called_by_users(lambda function: KernelFunction(_plain(function, "kernel"), amounts, variants))
+    if function is None and (amounts or pins or variants is not None):
+        return called_by_users(lambda function: KernelFunction(_plain(function, "kernel"), amounts, variants, pins))
     return KernelFunction(_plain(function, "kernel"))
 
 

@@ -221,7 +221,7 @@ def _ring(channel: async_copy.ChannelOp) -> _Ring:
     element_bytes = kind.element.size
     alignment = layout.alignment(element_bytes)
     puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
-    barriers = int(any(put.via is not None and put.via.data == "tma" for put in puts)) + int(channel.joins_roles())
+    barriers = int(channel.joins_roles() or any(put.via is not None and put.via.data == "tma" for put in puts)) + int(channel.joins_roles())
     return _Ring(channel, round_up(layout.size() * element_bytes, alignment), alignment, barriers)
 
 

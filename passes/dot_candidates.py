@@ -172,7 +172,7 @@ def _wgmma_cost(choice: DotChoice, size: int, groups: int, in_registers: bool, l
 
 
 def _mma(shape: DotShape, warps: int) -> Iterator[DotCandidate]:
-    for way, (batches, down, along) in ((way, dealt) for way in _orientations(shape, "mma") for dealt in dot_rules.mma_arrangements(way, warps)):
+    for way, (batches, down, along) in ((each, dealt) for each in _orientations(shape, "mma") for dealt in dot_rules.mma_arrangements(each, warps)):
         choice = dot_rules.mma_way(way, warps, batches, down, along)
         tiles = choice.acc.num_values // (MMA_ROWS * MMA_COLUMNS // 32)
         clocks = layout_costs.MMA_CLOCKS * (2 if shape.kind.emulated else 1)

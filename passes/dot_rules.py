@@ -365,8 +365,14 @@ def operand_tile(kind: Attribute) -> TensorType:
 
 def dot_shape(op: tile.DotOp | async_copy.DotOp) -> DotShape:
     """The extents and types of a dot op. Raises TeselaError for types that nothing multiplies."""
-    a, b = operand_tile(op.lhs.type).get_shape(), operand_tile(op.rhs.type).get_shape()
-    return DotShape(tuple(a[:-2]), a[-2], b[-1], a[-1], dot_kind(op))
+    lhs, rhs, *_ = op.operands  # by their names they take ten times as long
+    return _shape_of(lhs.type, rhs.type, dot_kind(op))
+
+
+@lru_cache(maxsize=1024)
+def _shape_of(lhs: Attribute, rhs: Attribute, kind: DotKind) -> DotShape:
+    a, b = operand_tile(lhs).get_shape(), operand_tile(rhs).get_shape()
+    return DotShape(tuple(a[:-2]), a[-2], b[-1], a[-1], kind)
 
 
 def takes_wgmma(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> bool:

@@ -44,6 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from xdsl.dialects import arith, scf
@@ -52,7 +53,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region
 from xdsl.rewriter import Rewriter
 from xdsl.traits import is_side_effect_free
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy, pins, tile
 from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import Emitter, TeselaError
 from ..dialects.inside import inside, kernels_in
@@ -64,7 +65,7 @@ from .delay_dots import Delay, delay_dot
 from .divisibility import growth, is_inside
 from .dot_types import dot_kind
 from .schedule_problem import ScheduleProblem, decide, state
-from .stages import constant_value, trip_count
+from .stages import constant_value, latency, trip_clocks, trip_count
 
 
 @dataclass
@@ -142,12 +143,19 @@ class Loop:
     def block(self) -> Block:
         return self.op.body.block
 
+    @cached_property
+    def pace(self) -> tuple[int, float]:
+        """(latency of its copies, clocks of a trip), as it is before anything is moved."""
+        return latency(self), trip_clocks(self)
+
     def carried_dots(self) -> set[Operation]:
         return {dot for chain in self.chains for dot in chain.dots}
 
     def depth(self, ring: Ring, stages: int, in_flight: bool = True) -> int:
-        """Slots that a ring gets: one where it stays as it is, two where the dot of the trip before may still read what was not loaded ahead. `in_flight`: whether
-        its dots are left so."""
+        """Slots that a ring gets: what its author gave it, one where it stays as it is, two where the dot of the trip before may still read what was not loaded
+        ahead. `in_flight`: whether its dots are left so."""
+        if pins.DEPTH in ring.channel.attributes:
+            return ring.channel.depth.value.data
         if ring.stays is None or stages == 1:
             return stages
         return 2 if in_flight and not self.carried_dots().isdisjoint(ring.dots) else 1
@@ -174,7 +182,7 @@ def _ring(get: async_copy.GetOp, loop: scf.ForOp, kernel: tile.KernelOp) -> Ring
     users = [use.operation for use in get.channel.uses]
     fills = [user for user in users if isinstance(user, async_copy.PutOp | async_copy.WriteOp)]
     releases = [user for user in users if isinstance(user, async_copy.ReleaseOp)]
-    if not isinstance(channel, async_copy.ChannelOp) or channel.depth.value.data != 1:
+    if not isinstance(channel, async_copy.ChannelOp) or (channel.depth.value.data != 1 and pins.DEPTH not in channel.attributes):
         return None
     elsewhere = channel.joins_roles()
     here = [user for user in users if not (elsewhere and user in fills)]

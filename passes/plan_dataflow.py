@@ -40,6 +40,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from ..dialects import async_copy, pins, tile
 from ..dialects.array_effects import may_write
+from ..dialects.async_roles import RolesOp, role_of
 from ..dialects.diagnostics import TeselaError
 from ..dialects.inside import inside, kernels_in
 from ..dialects.layout_attrs import with_layout
@@ -83,6 +84,13 @@ class PlanDataflow(Pass):
             dots = inside(kernel, tile.DotOp)
             for dot in dots:
                 dot_kind(dot)
+            roles = next((op for op in kernel.body.block.ops if isinstance(op, RolesOp)), None)
+            if roles is not None:
+                kernel.attributes["warps"] = IntegerAttr(working_warps(roles), i64)
+                for role, warps in enumerate(roles.role_warps):
+                    mine = [dot for dot in dots if role_of(dot) == (roles, role)]
+                    _Planner(kernel, warps, target, self.hold, self.stream).plan(mine)
+                continue
             warps = _stated_warps(kernel)
             if warps is None:
                 warps = choose_warps(kernel, dots, target)
@@ -102,6 +110,18 @@ def _stated_warps(kernel: tile.KernelOp) -> int | None:
     return stated.value.data
 
 
+def working_warps(roles: RolesOp) -> int:
+    """The warps of the roles that hold tiles: equal in all, since one layout says who holds which element of a tile. Raises TeselaError where they are not."""
+    holding = {}
+    for name, warps, body in zip(roles.role_names, roles.role_warps, roles.bodies):
+        if any(isinstance(value.type, TensorType) for op in body.walk() for value in (*op.results, *op.operands)):
+            holding[name] = warps
+    if len(set(holding.values())) > 1:
+        found = ", ".join(f"{name} {warps}" for name, warps in holding.items())
+        raise TeselaError.at(roles, f"roles that hold tiles must have equally many warps, found {found}", "give them the same number; a role that only puts slices of arrays may have another")
+    return next(iter(holding.values()), roles.role_warps[0])
+
+
 def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Target) -> int:
     """The number of warps of a block: with dots, 4, or 8 where a second warpgroup has rows of its own or mma.sync would fill the registers, 12 where
     a third has the last of 192 rows, or as many more as the accumulators need; without, as many as keep what a thread holds of tiles small: the largest
@@ -109,7 +129,7 @@ def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Targ
     warps = 4
     if not dots:
         largest = max((prod(shape_of(value.type)) + _carried(op) for op in kernel.walk() for value in op.results), default=1)
-        while warps < MAX_CHOSEN_WARPS and largest > TILE_REGISTERS * 32 * warps:
+        while warps < MAX_CHOSEN_WARPS and largest // (32 * warps) > TILE_REGISTERS:
             warps *= 2
         return warps
     def most(warps: int) -> int:
@@ -186,6 +206,21 @@ def _trace(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]]:
     return value, dims
 
 
+def _lies_there(read: async_copy.ReadOp, dot: Operation) -> bool:
+    """Whether a tile that an author has read from a slot still lies in it at a dot: the slot is given back later, in the same block."""
+    get = read.source.owner
+    if not isinstance(get, async_copy.GetOp) or get.parent is None:
+        return False
+    inner: Operation | None = dot
+    while inner is not None and inner.parent is not get.parent:
+        inner = inner.parent_op()
+    if inner is None:
+        return False
+    taken = [use.operation for use in get.channel.uses if use.operation.parent is get.parent and isinstance(use.operation, async_copy.GetOp | async_copy.ReleaseOp)]
+    between = [op for op in taken if op is not get and get.is_before_in_block(op) and op.is_before_in_block(inner)]
+    return not between
+
+
 def _only_dots_read(value: SSAValue) -> bool:
     """Whether every use, also of its transposes, is an operand of a dot."""
     for use in value.uses:
@@ -254,8 +289,13 @@ class _Planner:
         for dot in dots:
             for index in (0, 1):
                 source, dims = _trace(dot.operands[index])
-                if isinstance(source.owner, async_copy.ReadOp):  # the author has planned this one
-                    continue
+                if isinstance(source, OpResult) and isinstance(source.op, async_copy.ReadOp):  # the author has planned this one
+                    if _lies_there(source.op, dot):
+                        self.buffers[source, None] = source.op.source
+                        operands[dot][index] = ((source, None), dims)
+                        continue
+                    if not dot_rules.takes_wgmma(dot, self.warps, self.target):
+                        continue
                 load = source.op if isinstance(source, OpResult) and isinstance(source.op, tile.LoadOp) else None
                 if load is not None and not (_fills_zero(load) and _only_dots_read(source) and pins.layout_of(load) is None):
                     load = None
@@ -285,6 +325,10 @@ class _Planner:
         for transfer in transfers.values():
             if transfer.load is not None and transfer.load.parent is not None:
                 _erase_with_transposes(transfer.load)
+        for source in {source for found in operands.values() for (source, _), _ in found.values()}:
+            if isinstance(source, OpResult) and isinstance(source.op, async_copy.ReadOp) and not source.uses:
+                source.op.detach()
+                source.op.erase()
 
     def _stays_in_registers(self, dot: tile.DotOp) -> bool:
         """Whether a computed left operand is best given to the instruction as it is."""

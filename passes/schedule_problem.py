@@ -48,7 +48,15 @@ from .loop_model import Body, Key, Model, Step, merged
 from .loop_timing import computes, longest_chain, puts_elsewhere, slots_of, steps_of, warpgroups
 from .schedule_solver import Answer, Cost, Option, solve
 from .split_loops import rarely_done
-from .stages import LONG_TRIP, MOST_STAGES, latency, runs_of, stated_stages, trip_clocks, trip_count, trips_of
+from .stages import (
+    LONG_TRIP,
+    MOST_STAGES,
+    runs_of,
+    stated_depth,
+    stated_stages,
+    trip_count,
+    trips_of,
+)
 
 if TYPE_CHECKING:
     from .pipeline_loops import Loop, Ring
@@ -158,7 +166,7 @@ class ScheduleProblem:
                 total += loop.runs * loop.trips * loop.interval(way)
             else:
                 total += _waits(loop, way.stages)
-            total += loop.runs * latency(loop.loop) / loop.blocks if own else 0.0
+            total += loop.runs * loop.loop.pace[0] / loop.blocks if own else 0.0
         return total
 
 
@@ -233,7 +241,7 @@ def _impossible(loop: scf.ForOp, pin: str, too_large: Sequence[Structure], regis
 
 
 def _loop_problem(loop: Loop, stages: int | None, dots: str | None, register_limit: int, blocks: Callable[[int], int]) -> LoopProblem:
-    stated = stages or stated_stages(loop.op) or stated_stages(loop.kernel)
+    stated = stated_depth(loop) or stages or stated_stages(loop.op) or stated_stages(loop.kernel)
     counts = sorted({_limited(loop, count) for count in ([stated] if stated else range(1, MOST_STAGES + 1))})
     structures = list(_structures(loop))
     kept = [structure for structure in structures if structure.registers <= register_limit]
@@ -325,12 +333,13 @@ def option_of(problem: ScheduleProblem, loop: LoopProblem, way: Way) -> Option:
 
 def _waits(loop: LoopProblem, stages: int) -> float:
     """Clocks that the whole kernel waits for a loop's copies, about."""
-    return loop.runs * loop.trips * max(0.0, latency(loop.loop) - (stages - 1) * trip_clocks(loop.loop))
+    late, clocks = loop.loop.pace
+    return loop.runs * loop.trips * max(0.0, late - (stages - 1) * clocks)
 
 
 def _late_copies(loop: Loop, stages: int, times: int) -> float:
     """Clocks that all trips, `times` of them, wait for copies if these take a trip longer, unless a trip is long."""
-    late, clocks = latency(loop), trip_clocks(loop)
+    late, clocks = loop.pace
     spare = clocks if clocks < LONG_TRIP * late else 0.0
     return times * max(0.0, late + spare - (stages - 1) * clocks)
 

@@ -14,7 +14,7 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy, pins, tile
 from ..dialects.diagnostics import TeselaError
 from . import dot_rules
 from .alloc_shared import ring_bytes
@@ -29,6 +29,11 @@ USUAL_TRIPS = 8
 """How many trips a loop is taken to have where its bounds are not known."""
 LONG_TRIP = 4
 """A trip of as many latencies hides the last part of a copy that comes late, without a slot to spare."""
+
+
+def stated_depth(loop: Loop) -> int | None:
+    """The least depth that the author has given channels of the loop, if any."""
+    return min((ring.channel.depth.value.data for ring in loop.rings if pins.DEPTH in ring.channel.attributes), default=None)
 
 
 def stated_stages(op: Operation) -> int | None:
@@ -60,7 +65,7 @@ def constant_value(value: SSAValue) -> int | None:
 
 def latency(loop: Loop) -> int:
     """Clocks until a copy for the loop's channels has arrived, of the slowest."""
-    return max((COPY_LATENCY[ring.via] for ring in loop.rings if ring.stays is None), default=0)
+    return max((COPY_LATENCY.get(ring.via, 0) for ring in loop.rings if ring.stays is None), default=0)
 
 
 def trip_clocks(loop: Loop) -> float:

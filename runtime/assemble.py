@@ -16,7 +16,6 @@ import importlib.util
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 from bisect import bisect_right
@@ -147,11 +146,13 @@ class Ptxas:
 
     def __init__(self, assembler: Assembler, arch: str, ptx: str | None = None, line_info: bool = True, options: Sequence[str] = ()):
         """Raises TeselaError where it cannot be started."""
+        import socket  # which no warm start needs
+
         self.assembler, self.arch = assembler, arch
         self._folder = tempfile.TemporaryDirectory(prefix="tesela-")
         self._output = Path(self._folder.name, "kernel.cubin")
         self._source, self._input = "-", None
-        given: int | socket.socket = subprocess.DEVNULL
+        given = None
         if ptx is not None:
             path = Path(self._folder.name, "kernel.ptx")
             path.write_text(ptx, encoding="utf-8")
@@ -161,22 +162,25 @@ class Ptxas:
             self._input, given = socket.socketpair()
         command = [assembler.path, "-v", f"-arch={arch}", *(["-lineinfo"] if line_info else []), *options, self._source, "-o", str(self._output)]
         try:
-            self._process = subprocess.Popen(command, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            standard_input = subprocess.DEVNULL if given is None else given.fileno()
+            self._process = subprocess.Popen(command, stdin=standard_input, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except OSError as error:
             self._folder.cleanup()
             raise TeselaError.at(None, f"{assembler.path} could not be started: {error.strerror}") from None
         finally:
-            if isinstance(given, socket.socket):
+            if given is not None:
                 given.close()
 
     def assemble(self, ptx: str) -> tuple[int, bytes, str]:
         """(exit status, cubin, what it said) of the text. Raises TeselaError where it does not end."""
         try:
             if self._input is not None:
+                from socket import SHUT_WR
+
                 self._input.settimeout(TIMEOUT_SECONDS)
                 with suppress(ConnectionError):  # it has ended, and said why
                     self._input.sendall(ptx.encode())
-                    self._input.shutdown(socket.SHUT_WR)
+                    self._input.shutdown(SHUT_WR)
             said, _ = self._process.communicate(timeout=TIMEOUT_SECONDS)
             image = self._output.read_bytes() if self._process.returncode == 0 and self._output.exists() else b""
             text = said.decode(errors="replace")

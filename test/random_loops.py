@@ -3,7 +3,7 @@
 Each seed gives a program (several operands and accumulators, loads at moving places, dots on loaded and on computed tiles, stores, conditionals, values
 read after the loop; flat, nested, one after another or in a conditional, to bounds that the kernel computes) and a `Way` of compiling and running it: target,
 stages, roles, clusters, blocks that walk the grid, blocks that share a sum, and an order of events. `examine` runs it and says what differs, and what it
-has covered (loop_coverage.py). `bench/random_loops.py` runs thousands.
+has covered (loop_coverage.py). `bench/fuzz_loops.py` runs thousands.
 """
 
 from __future__ import annotations
@@ -99,8 +99,10 @@ class _Body:
 
     def write(self, inits: list[str]) -> tuple[str, list[str]]:
         """The loop's text, and its accumulators after it."""
-        carried = [f"{name} = {init}" for name, init in zip(self.accs, inits)]
-        kinds = [ACC] * len(self.accs)
+        # a product of a product, with a sum and an operand of its own: what can be issued a trip late
+        late = f"%late{self.number}" if self.rng.random() < 0.2 else None
+        carried = [f"{name} = {init}" for name, init in zip(self.accs, inits)] + ([f"{late} = %zero"] if late else [])
+        kinds = [ACC] * len(carried)
         if self.carried_place:
             carried.append(f"%at{self.number} = %c0")
             kinds.append("index")
@@ -123,8 +125,11 @@ class _Body:
                 self.lines.append(f"tile.store {y}, %A2[{self.row}, {self.place()}] : tensor<64x16xbf16>, {BF16}")
             else:
                 self.step()
-        if self.rng.random() < 0.2:
-            self.step("chain")
+        if late is not None:
+            s, p, v, result = self.name("s"), self.name("x"), self.name("v"), self.name("d")
+            self.lines += [dot(s, self.lhs[0], self.rhs[0], "%zero"), f"{p} = tile.cast {s} : {ACC} -> tensor<64x16xbf16>"]
+            self.lines += [load_b(v, f"%k{self.number}", "%n", "%B2"), dot(result, p, v, late)]
+            self.accs.append(result)
         handed = list(self.accs)
         if self.carried_place:
             handed.append(self.name("n"))
@@ -278,9 +283,10 @@ def multiprocessors(count: int) -> Iterator[None]:
 
 
 def examine(seed: int) -> Outcome:
-    """Runs the program of a seed: with its stages and roles against with neither, in the simulator, judged; and the scheduled level against the text, in
-    the interpreter."""
+    """Runs the program of a seed: with its stages and roles against with neither, in the simulator, judged; the scheduled level against the text, in
+    the interpreter; and what became of its barriers by check-barriers."""
     from tesela.dialects.parsing import parse_module
+    from tesela.lowering.check_barriers import CheckBarriers
     from tesela.passes import get_pass
     from tesela.passes.base import PassContext
     from tesela.runtime.compile import compile
@@ -301,6 +307,8 @@ def examine(seed: int) -> Outcome:
         with order("latest" if number == 0 else way.order, races=number > 0), multiprocessors(way.multiprocessors):
             compiled(**arrays, L=way.trips, device="sim")
         runs.append(arrays)
+        if number == 1:
+            CheckBarriers(walks=1).run(parse_module(compiled.ir("ptx-ir", facts=compiled.last.facts)), PassContext())
         scheduled = parse_module(compiled.ir("schedule", facts=compiled.last.facts))
         points = -(-program.rows // rows) if "M ceildiv" in program.grid else 1
         seen = covered(scheduled, compiled.last.plan, points, way.multiprocessors)

@@ -261,7 +261,7 @@ def _among_warps(ctx: Context, source: TVLayout, axis: int, parts: Parts, combin
     for part, nbytes in zip(parts, size):
         address = ctx.add(ctx.shared_address(base + offset), ctx.mul(slot, count * nbytes))
         mine = ctx.add(address, ctx.mul(place, holders * count * nbytes))
-        form, offsets = _accesses(part.type.cls, nbytes, count, offset)
+        form, offsets = side_by_side(part.type.cls, nbytes, count, offset)
         ctx.inst(f"st.shared.{form}", [mine, part], offsets=offsets, guard=writer)
         offset += ways * holders * count * nbytes
     ctx.barrier()
@@ -270,12 +270,12 @@ def _among_warps(ctx: Context, source: TVLayout, axis: int, parts: Parts, combin
     for part, nbytes in zip(parts, size):
         address = ctx.add(ctx.shared_address(base + offset), ctx.mul(slot, count * nbytes))
         if holders * count == 1:  # the parts lie side by side
-            form, offsets = _accesses(part.type.cls, nbytes, ways, offset)
+            form, offsets = side_by_side(part.type.cls, nbytes, ways, offset)
             loaded = ctx.inst(f"ld.shared.{form}", [address], [reg(part.type.cls, ways)], offsets=offsets)
             for way in range(ways):
                 columns[way].append(ctx.pick(loaded, [way]))
         else:
-            form, offsets = _accesses(part.type.cls, nbytes, count, offset)
+            form, offsets = side_by_side(part.type.cls, nbytes, count, offset)
             for way in range(ways):
                 start = way * holders * count * nbytes
                 columns[way].append(ctx.inst(f"ld.shared.{form}", [address], [part.type], offsets=[start + at for at in offsets]))
@@ -286,11 +286,11 @@ def _among_warps(ctx: Context, source: TVLayout, axis: int, parts: Parts, combin
     return result
 
 
-def _accesses(cls: str, nbytes: int, count: int, start: int) -> tuple[str, list[int]]:
+def side_by_side(cls: str, nbytes: int, count: int, start: int = 0) -> tuple[str, list[int]]:
     """How `count` elements of `nbytes` bytes that lie side by side are accessed: the form of an access, and the offset of each. They begin at `start`, and a multiple
     of their size after it, in memory that is aligned to MOST_BYTES.
 
-    >>> _accesses("b32", 4, 8, 0), _accesses("b32", 4, 6, 0), _accesses("b32", 4, 4, 4)
+    >>> side_by_side("b32", 4, 8), side_by_side("b32", 4, 6), side_by_side("b32", 4, 4, 4)
     (('v4.b32', [0, 16]), ('v2.b32', [0, 8, 16]), ('b32', [0, 4, 8, 12]))
     """
     width = gcd(MOST_BYTES, count * nbytes, start) // nbytes
