@@ -62,7 +62,7 @@ def cases(names: Sequence[str] = ()) -> Iterator[Case]:
             continue
         for values in MORE.get(name) or function.variants or [{}]:
             for T in TYPES if function.type_variables else [None]:
-                types = {} if T is None else {"T": getattr(tesela, T)}
+                types = {name: getattr(tesela, T if name == "T" and T else "f32") for name in function.type_variables}
                 for target in TARGETS:
                     for facts in ("usual", "divisible", "weakest"):
                         yield Case(name, tuple((values | types).items()), target, facts)
