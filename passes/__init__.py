@@ -49,6 +49,7 @@ PASSES: dict[str, PassEntry] = {
     ),
     "split-loops": PassEntry("tesela.passes.split_loops:SplitLoops", "leave masks out of the trips of loops that need none"),
     "skip-identities": PassEntry("tesela.passes.skip_identities:SkipIdentities", "let warps leave out multiplications by one"),
+    "split-slots": PassEntry("tesela.passes.split_slots:SplitSlots", "let warpgroups wait for their own rows of a tile, and give them back, by themselves"),
     "join-channels": PassEntry(
         "tesela.passes.join_channels:JoinChannels", "let channels that are filled, taken and given back together share mbarriers"
     ),

@@ -1,6 +1,7 @@
 """How long a trip of a scheduled loop takes, what limits it, and how far it is from the best that any order could reach.
 
-A model of one multiprocessor. Each warpgroup of the consumers is a *stream* that does the loop's operations in order, and so is the producer. Streams share
+A model of one multiprocessor. Each warpgroup of the consumers is a *stream* that does the loop's operations in order, and so is each warp of the producer, one for each channel
+that it fills. Streams share
 *units*: tensor cores, special functions, arithmetic (which is issue slots), conversions, shuffles, shared memory, copies into channels (TMA, where it does them). Dots and copies go on by
 themselves once issued; a stream stands still at an `async.await`, at a `get` of a slot that is not there yet, and at a `put` into a slot that is not free yet. What
 stands between two such places is one *stretch*: the assembler mixes its instructions, so that it takes as long as its busiest unit.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from xdsl.dialects import arith, math, scf
@@ -35,6 +36,7 @@ from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.tile import element_type, shape_of
 from . import dot_rules
 from .access import memory_bytes
+from .alloc_shared import renames
 from .machine_costs import (
     BARRIER_CLOCKS,
     COPY_BYTES_PER_CLOCK,
@@ -92,7 +94,8 @@ ELEMENT_COSTS: dict[type[Operation], dict[str, float]] = {
 @dataclass(eq=False, slots=True)
 class Step:
     """One thing that a stream does. `kind`: "stretch" (with `work`: clocks of each unit for one warpgroup), "dot" (`clocks` of the tensor cores
-    for one warpgroup), "await", "get", "release", or "put" (`clocks` of the copies). `waits`: the pending tile or token that it waits for."""
+    for one warpgroup), "await", "get", "release", or "put" (`clocks` of the copies). `waits`: the pending tile or token that it waits for.
+    `part`: which part of the slot a put fills."""
 
     kind: str
     ops: list[Operation]
@@ -100,6 +103,7 @@ class Step:
     clocks: float = 0.0
     channel: SSAValue | None = None
     waits: SSAValue | None = None
+    part: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -257,6 +261,8 @@ def _work(op: Operation, groups: int) -> dict[str, float]:
     lanes: dict[str, float]
     if isinstance(op, tile.ReduceOp):
         lanes = {"alu": _held(op.source.type), "shuffle": 2 * _held(op.res.type)}
+    elif isinstance(op, tile.ReshapeOp) and renames(op):
+        return {}
     elif isinstance(op, ConvertOp | async_copy.ReadOp | async_copy.WriteOp | tile.TransposeOp | tile.ReshapeOp):
         ways = 1 if isinstance(op, async_copy.ReadOp | async_copy.WriteOp) else 2
         lanes = {"shared": ways * _held(counted.type) * memory_bytes(element_type(counted.type)) / 16}
@@ -293,7 +299,24 @@ def _puts_elsewhere(loop: scf.ForOp, channels: set[SSAValue]) -> list[Step]:
     root = loop
     while (parent := root.parent_op()) is not None:
         root = parent
-    return [_step(op, 1) for op in root.walk() if op in found]
+    return [part for op in root.walk() if op in found for part in _part_steps(_step(op, 1))]
+
+
+def _parts(channel: SSAValue) -> int:
+    return channel.owner.part_count if isinstance(channel.owner, async_copy.ChannelOp) else 1
+
+
+def _part_steps(step: Step) -> list[Step]:
+    """A put, part by part."""
+    assert step.channel is not None
+    parts = _parts(step.channel)
+    return [replace(step, clocks=step.clocks / parts, part=part) for part in range(parts)]
+
+
+def _issuer(step: Step) -> object:
+    """What the puts of one warp of the producer have in common: their channel, or the group in lockstep that it is of."""
+    channel = step.channel.owner if step.channel is not None else None
+    return channel.lockstep if isinstance(channel, async_copy.ChannelOp) and channel.lockstep is not None else channel
 
 
 # ---- the bound ------------------------------------------------------------------------------------------------------
@@ -330,12 +353,18 @@ def _chain(loop: scf.ForOp, steps: list[Step]) -> float:
 # ---- the model ------------------------------------------------------------------------------------------------------
 
 
+_Slots = tuple[SSAValue, int]
+"""The slots of a channel, or one part of each."""
+
+
 @dataclass(eq=False)
 class _Stream:
-    """A warpgroup or the producer: where it is, and when it gets there."""
+    """A warpgroup or a warp of the producer: where it is, and when it gets there."""
 
     name: str
     steps: list[Step]
+    group: int | None = None
+    """The warpgroup's number; None of a producer's warp."""
     now: float = 0.0
     at: int = 0
     trip: int = 0
@@ -351,16 +380,18 @@ class _Model:
         self.loop = loop
         self.groups = groups
         self.free: dict[str, float] = defaultdict(float)
-        self.streams = [_Stream(f"warpgroup {index}", steps) for index in range(groups)]
-        if puts:
-            self.streams.append(_Stream("producer", puts))
-        self.filled: dict[SSAValue, list[float]] = defaultdict(list)
-        """By channel, when its slots, in the order of their filling, hold their data."""
-        self.released: dict[SSAValue, list[list[float]]] = defaultdict(list)
-        """By channel and slot, when each warpgroup gave it back."""
+        self.streams = [_Stream(f"warpgroup {index}", steps, index) for index in range(groups)]
+        issued: dict[object, list[Step]] = {}
+        for step in puts:
+            issued.setdefault(_issuer(step), []).append(step)
+        self.streams += [_Stream("producer", its) for its in issued.values()]
+        self.filled: dict[_Slots, list[float]] = defaultdict(list)
+        """When slots, in the order of their filling, hold their data."""
+        self.released: dict[_Slots, list[list[float]]] = defaultdict(list)
+        """By slot, when each warpgroup gave it back."""
         self.got: dict[tuple[str, SSAValue], int] = defaultdict(int)
         self.gave: dict[tuple[str, SSAValue], int] = defaultdict(int)
-        self.put_count: dict[SSAValue, int] = defaultdict(int)
+        self.put_count: dict[_Slots, int] = defaultdict(int)
         self.ahead = self._ahead(steps, puts)
         self.timeline: list[Busy] = []
         self.start = 0.0
@@ -378,14 +409,14 @@ class _Model:
         total = SETTLING_TRIPS + MEASURED_TRIPS
         for channel in {step.channel for stream in self.streams for step in stream.steps if step.kind == "put"}:
             assert channel is not None
-            if not any(stream.name == "producer" for stream in self.streams):
+            if not any(stream.group is None for stream in self.streams):
                 # Filled ahead before the loop, by as many slots as stay free of the one in use.
-                self.filled[channel] = [0.0] * (self._depth(channel) - 1)
-                self.put_count[channel] = len(self.filled[channel])
+                self.filled[channel, 0] = [0.0] * (self._depth(channel) - 1)
+                self.put_count[channel, 0] = len(self.filled[channel, 0])
         ends: list[float] = []
         while True:
-            running = [stream for stream in self.streams if stream.name == "producer" or stream.trip < total]
-            if all(stream.name == "producer" for stream in running):
+            running = [stream for stream in self.streams if stream.group is None or stream.trip < total]
+            if all(stream.group is None for stream in running):
                 break
             moved = False
             for stream in sorted(running, key=lambda stream: stream.now):
@@ -401,6 +432,10 @@ class _Model:
             return ends[-1] / len(ends) if ends else 0.0
         self.start = ends[-2]
         return (ends[-1] - ends[SETTLING_TRIPS - 1]) / (len(ends) - SETTLING_TRIPS)
+
+    def _own(self, stream: _Stream, channel: SSAValue) -> _Slots:
+        """What a warpgroup reads of a channel's slots."""
+        return channel, (stream.group or 0) % _parts(channel)
 
     def _depth(self, channel: SSAValue) -> int:
         owner = channel.owner
@@ -432,9 +467,10 @@ class _Model:
                 assert key is not None and step.channel is not None
                 number = self.got[key]
                 if step.channel not in self.ahead:
-                    if number >= len(self.filled[step.channel]):
+                    filled = self.filled[self._own(stream, step.channel)]
+                    if number >= len(filled):
                         return False
-                    stream.now = max(stream.now, self.filled[step.channel][number])
+                    stream.now = max(stream.now, filled[number])
                 self.got[key] += 1
                 stream.now += BARRIER_CLOCKS / PIECES
             case "release":
@@ -442,7 +478,7 @@ class _Model:
                 when = max(stream.now, self._value(stream, step.waits))
                 stream.now = when
                 number, self.gave[key] = self.gave[key], self.gave[key] + 1
-                slots = self.released[step.channel]
+                slots = self.released[self._own(stream, step.channel)]
                 while len(slots) <= number:
                     slots.append([])
                 slots[number].append(when)
@@ -469,26 +505,27 @@ class _Model:
         """In the consumers' own stream the first of them issues it for all; elsewhere the producer does."""
         channel = step.channel
         assert channel is not None
-        if stream.name not in ("producer", "warpgroup 0"):
+        if stream.group:
             return True
-        number = self.put_count[channel]
+        slots = channel, step.part
+        number = self.put_count[slots]
         when = stream.now
         if (over := number - self._depth(channel)) >= 0:
-            slots = self.released[channel]
-            if over >= len(slots) or len(slots[over]) < self.groups:
-                if stream.name == "producer":
+            released = self.released[slots]
+            if over >= len(released) or len(released[over]) < self.groups // _parts(channel):
+                if stream.group is None:
                     return False
             else:
-                when = max(when, *slots[over])
-        self.put_count[channel] += 1
+                when = max(when, *released[over])
+        self.put_count[slots] += 1
         put = step.ops[0]
         assert isinstance(put, async_copy.PutOp)
         start = max(when, self.free[COPIES])
         self.free[COPIES] = start + step.clocks
         self._busy(COPIES, start, self.free[COPIES], step, stream)
         latency = COPY_LATENCY.get(put.via.data if put.via is not None else "", 0)
-        self.filled[channel].append(self.free[COPIES] + latency)
-        if stream.name == "producer":
+        self.filled[slots].append(self.free[COPIES] + latency)
+        if stream.group is None:
             stream.now = when
         return True
 

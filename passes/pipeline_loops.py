@@ -36,7 +36,8 @@ computes in another way, or if the loop stores to what may be the same memory; a
 loop reads is awaited in its trip: ptxas would serialise every dot of the kernel otherwise. So is one whose dot takes an operand from registers that
 the loop writes.
 
-**How many stages.** As many as the latency of the copies asks for, fewer where shared memory is short, never more than there are trips (stages.py).
+**How many stages.** As many as the latency of the copies asks for, fewer where shared memory is short, never more than there are trips; what another role fills
+has as many for each channel as it needs (stages.py).
 `stages`, an option of the pass or an attribute of a loop or of the kernel, overrides this, and is taken at its word.
 """
 
@@ -57,7 +58,6 @@ from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import Emitter, TeselaError
 from ..dialects.target import Target
 from . import dot_rules
-from .alloc_shared import ring_bytes
 from .base import Pass, PassContext
 from .delay_dots import delay_dot, find_delay
 from .divisibility import growth, is_inside
@@ -80,6 +80,8 @@ class PipelineLoops(Pass):
             loops = [found for op in kernel.walk() if isinstance(op, scf.ForOp) and (found := analyse(op, kernel)) is not None]
             choose_stages(kernel, loops, self.stages, target)
             for loop in reversed(loops):  # inner ones first: an outer one may copy them
+                for ring in loop.rings:
+                    ring.channel.properties["depth"] = IntegerAttr(loop.depth(ring, ring.stages), i64)
                 if loop.stages > 1:
                     _Pipeliner(loop, target).run()
                 _note_what_stays(loop, context.emitter)
@@ -103,6 +105,8 @@ class Ring:
     read_elsewhere: bool
     """Whether an asynchronous dot inside a nested region reads them."""
     elsewhere: bool = False
+    stages: int = 1
+    """How many slots it gets, if its fill can go ahead."""
 
     @property
     def via(self) -> str:
@@ -120,13 +124,18 @@ class Chain:
 
 @dataclass(eq=False)
 class Loop:
-    """A loop with channels, and what is decided about it: `stages`."""
+    """A loop with channels."""
 
     op: scf.ForOp
     kernel: tile.KernelOp
     rings: list[Ring]
     chains: list[Chain]
-    stages: int = 1
+
+    @property
+    def stages(self) -> int:
+        """Slots of the channels that it fills itself; where another role fills all of them, of the deepest. One: nothing of it is overlapped."""
+        own = [ring.stages for ring in self.rings if not ring.elsewhere]
+        return max(own or [ring.stages for ring in self.rings])
 
     @property
     def block(self) -> Block:
@@ -140,10 +149,6 @@ class Loop:
         if ring.stays is None or stages == 1:
             return stages
         return 2 if not self.carried_dots().isdisjoint(ring.dots) else 1
-
-    def bytes(self, stages: int) -> int:
-        """Shared memory of its rings."""
-        return sum(ring_bytes(ring.channel, self.depth(ring, stages)) for ring in self.rings)
 
 
 def analyse(op: scf.ForOp, kernel: tile.KernelOp) -> Loop | None:
@@ -293,8 +298,6 @@ class _Pipeliner:
         self.last_dot = max(carried, key=self.place.__getitem__, default=None)
 
     def run(self) -> None:
-        for ring in self.loop.rings:
-            ring.channel.properties["depth"] = IntegerAttr(self.loop.depth(ring, self.loop.stages), i64)
         sites = self._sites()
         self._count_later(sites)
         tokens = self._tokens()
