@@ -13,6 +13,7 @@
 // Two mbarriers for each part of a slot: on the empty one of a part arrive the four warps of one warpgroup, on that of %b a thread of each of two.
 // PTX-COUNT-14: mbarrier.init.shared::cta.b64
 // PTX-NOT: mbarrier.init
+// PTX: setmaxnreg.dec
 // The producer has a warp for each channel. That of %a, and that of %x, wait for one part, announce it and copy it, then do so for the other; %b's does so once for all.
 // PTX: ptx.wait_parity
 // PTX-NEXT: ptx.if
