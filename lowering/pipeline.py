@@ -2,7 +2,7 @@
 
     tile  --split-reduction, plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
           --form-clusters, persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
-          skip-identities, split-slots, join-channels, alloc-shared-->  scheduled
+          skip-identities, split-slots, join-channels, alloc-shared, join-dots-->  scheduled
           --tile-to-ptx, overlap-waits, overlap-launches-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
 `compile_kernel` runs it on a copy of a module. `STAGES` is what tools and tests iterate over: a name for each level that can be printed, and
@@ -41,6 +41,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "split-slots",
         "join-channels",
         "alloc-shared",
+        "join-dots",
     ),
     "ptx-ir": ("tile-to-ptx", "overlap-waits", "overlap-launches", "assign-registers"),
 }
@@ -69,6 +70,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("join-channels", "alloc-shared", "a group of channels has one set of mbarriers, and its slots lie side by side"),
     ("pipeline-loops", "alloc-shared", "a channel's place in shared memory depends on its depth"),
     ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),
+    ("alloc-shared", "join-dots", "operands lie side by side once they are placed"),
+    ("join-dots", "tile-to-ptx", "the last of joined dots issues all"),
     ("alloc-shared", "tile-to-ptx", "addresses are constants in the code"),
     ("tile-to-ptx", "overlap-waits", "it works register by register"),
     ("tile-to-ptx", "overlap-launches", "which instructions access memory is known at the ptx level"),

@@ -54,6 +54,7 @@ PASSES: dict[str, PassEntry] = {
         "tesela.passes.join_channels:JoinChannels", "let channels that are filled, taken and given back together share mbarriers"
     ),
     "alloc-shared": PassEntry("tesela.passes.alloc_shared:AllocShared", "place channels and mbarriers in shared memory"),
+    "join-dots": PassEntry("tesela.passes.join_dots:JoinDots", "let dots with one left operand, and right ones side by side, be one instruction"),
     "check-async": PassEntry("tesela.passes.check_async:CheckAsync", "check the use of channels, tokens and pending tiles; change nothing"),
     "canonicalize": PassEntry("tesela.passes.canonicalize:Canonicalize", "fold constants and simplify operations"),
     "cse": PassEntry("tesela.passes.cse:EliminateCommonSubexpressions", "merge equal operations without effects"),

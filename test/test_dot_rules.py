@@ -8,7 +8,7 @@ from tesela.dialects import async_copy, tile
 from tesela.dialects.layout import SharedLayout
 from tesela.dialects.parsing import parse_module
 from tesela.dialects.target import get_target
-from tesela.lowering.tile_to_ptx.dots import descriptor_form
+from tesela.passes.descriptors import descriptor_form
 from tesela.passes import dot_rules
 from tesela.passes.base import PassContext
 from tesela.passes.divisibility import Divisibility
