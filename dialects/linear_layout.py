@@ -462,23 +462,33 @@ def _ways(byte_addresses: Iterable[int]) -> int:
 
 def _wavefronts_by_count(registers: TVLayout, shared: SharedLayout, element_bytes: int, width: int, lanes: int) -> int:
     """The wavefronts of the worst warp-wide access, by listing the words of each."""
-    extents = shared.shape()
-    threads = [registers.thread_coords(t) for t in range(registers.num_threads)]
-    worst = 0
-    for v in range(0, registers.num_values, width):
-        base = registers.value_coords(v)
-        for warp in range(0, registers.num_threads, WARP):
-            total = 0
-            for first in range(warp, min(warp + WARP, registers.num_threads), lanes):
-                words: set[int] = set()
-                for thread in threads[first : min(first + lanes, warp + WARP)]:
-                    at = tuple(a + b for a, b in zip(thread, base, strict=True))
-                    if all(c < n for c, n in zip(at, extents, strict=True)):
-                        start = shared.offset(at) * element_bytes
-                        words.update(range(start // WORD, (start + width * element_bytes - 1) // WORD + 1))
-                total += _ways(word * WORD for word in words)
-            worst = max(worst, total)
-    return worst
+    import numpy as np
+
+    warps = -(-registers.num_threads // WARP)
+    threads = np.array([registers.thread_coords(t) for t in range(registers.num_threads)], np.int64).reshape(-1, registers.rank)
+    values = np.array([registers.value_coords(v) for v in range(0, registers.num_values, width)], np.int64).reshape(-1, registers.rank)
+    coords = threads[None] + values[:, None]
+    here = np.ones(coords.shape[:2], bool)
+    offsets = np.zeros(coords.shape[:2], np.int64)
+    for dim, (digits, extent) in enumerate(zip(shared.modes, shared.shape(), strict=True)):
+        rest = coords[..., dim]
+        here &= rest < extent
+        for limit, stride in digits:
+            rest, digit = np.divmod(rest, limit)
+            offsets += digit * stride
+    start = (shared.swizzle.apply(offsets) if shared.swizzle else offsets) * element_bytes
+    first, last = start // WORD, (start + width * element_bytes - 1) // WORD
+    words = first[..., None] + np.arange((width * element_bytes - 1) // WORD + 2)
+    words = np.where(here[..., None] & (words <= last[..., None]), words, -1)
+    # [access, wavefront's lanes, their words], each word once: of a warp that is not whole the rest has none.
+    whole = np.full((len(values), warps * WARP, words.shape[-1]), -1, np.int64)
+    whole[:, : registers.num_threads] = words
+    groups = np.sort(whole.reshape(-1, lanes * words.shape[-1]), axis=1)
+    once = groups >= 0
+    once[:, 1:] &= groups[:, 1:] != groups[:, :-1]
+    banks = np.arange(len(groups))[:, None] * BANKS + groups % BANKS
+    counts = np.bincount(banks[once], minlength=len(groups) * BANKS).reshape(-1, BANKS)
+    return int(counts.max(axis=1).reshape(-1, WARP // lanes).sum(axis=1).max(initial=0))
 
 
 def best_swizzle(

@@ -404,13 +404,14 @@ for _kind in ReduceKind:
 
 
 def _scan(word: str, kind: ReduceKind) -> Build:
-    def build(t: Tracer, x: Any, axis: Any, exclusive: Any) -> Value:
+    def build(t: Tracer, x: Any, axis: Any, exclusive: Any, reverse: Any) -> Value:
         x = tile_argument(t, x, word)
         if x.dtype is i1 or x.dtype is ui8:
             raise t.error(f"tesela.{word} of {describe(x)}", "convert first: x.to(i32)", t.at("x"))
-        if not isinstance(exclusive, bool):
-            raise t.error(f"exclusive must be True or False, found {describe(exclusive)}", at=t.at("exclusive"))
-        op = tile.ScanOp.make(kind, x.ssa, axis_argument(t, axis, len(x.shape)), exclusive)
+        for name, flag in (("exclusive", exclusive), ("reverse", reverse)):
+            if not isinstance(flag, bool):
+                raise t.error(f"{name} must be True or False, found {describe(flag)}", at=t.at(name))
+        op = tile.ScanOp.make(kind, x.ssa, axis_argument(t, axis, len(x.shape)), exclusive, reverse)
         return t.b.emit(op, x.dtype, x.shape)
 
     return build

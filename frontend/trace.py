@@ -35,7 +35,7 @@ from xdsl.ir import Attribute, Block, Region
 from ..dialects import tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
-from . import inline, packing  # noqa: F401 -- they register their words
+from . import combining, inline, packing  # noqa: F401 -- they register their words
 from .assumptions import assume
 from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement

@@ -33,6 +33,7 @@ __all__ = [
     "arange",
     "argmax",
     "argmin",
+    "associative_scan",
     "assume",
     "atomic_add",
     "atomic_and",
@@ -75,6 +76,7 @@ __all__ = [
     "print",
     "prod",
     "range",
+    "reduce",
     "reshape",
     "rsqrt",
     "sin",
@@ -450,26 +452,48 @@ def argmin(x: Tile, axis: int, *, keepdims: bool = False) -> Tile:
 
 
 @_word
-def cumsum(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
-    """Running sums along `axis`: element i is the sum of elements 0 … i; with `exclusive` of those before i, 0 for the first."""
+def cumsum(x: Tile, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Tile:
+    """Running sums along `axis`: element i is the sum of elements 0 … i; with `exclusive` of those before i, 0 for the first; with
+    `reverse` from the last element to the first."""
     ...
 
 
 @_word
-def cumprod(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
+def cumprod(x: Tile, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Tile:
     """Running products along `axis`; with `exclusive` of the elements before each, 1 for the first."""
     ...
 
 
 @_word
-def cummax(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
+def cummax(x: Tile, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Tile:
     """Running maxima along `axis`, NaN from the first NaN on; with `exclusive` of the elements before each, the least value for the first."""
     ...
 
 
 @_word
-def cummin(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
+def cummin(x: Tile, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Tile:
     """Running minima along `axis`, NaN from the first NaN on; with `exclusive` of the elements before each, the greatest value for the first."""
+    ...
+
+
+@_word
+def associative_scan(
+    fn: Callable[[Any, Any], Any], tiles: Any, axis: int, *, reverse: bool = False, exclusive: bool = False, identity: Any = None
+) -> Any:
+    """Running results along `axis` of combining neighbours by `fn`, which must be associative: element i is fn(… fn(fn(x₀, x₁), x₂) …, xᵢ).
+
+    `tiles`: a tile, of which `fn(a, b)` combines an element of the left and one of the right; or a tuple of tiles of one shape (they broadcast), for which a
+    and b are tuples, and so is what `fn` returns and what the scan gives. `fn` keeps the element types, and only computes: `tesela.where`
+    chooses. It need not be commutative. `reverse`: from the last element to the first, which is on the left then. `exclusive`: of the elements
+    before each, and `identity` for the first, which must change nothing: `tesela.associative_scan(linear, (a, b), 1, exclusive=True, identity=(1.0, 0.0))`.
+    """
+    ...
+
+
+@_word
+def reduce(fn: Callable[[Any, Any], Any], tiles: Any, axis: Shape | None = None, *, keepdims: bool = False) -> Any:
+    """All elements along `axis` (an integer, several, or None for all, in row-major order) combined by `fn` as in `associative_scan`, in their order:
+    `key, place = tesela.reduce(larger, (x, places), 1)`. Of a tuple of tiles it gives a tuple."""
     ...
 
 

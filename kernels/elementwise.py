@@ -80,8 +80,8 @@ def rotary(
 
 
 @tesela.kernel
-def transpose(x: Array[T, M, N], y: Array[T, N, M], BLOCK: tesela.constexpr = 64):
+def transpose(x: Array[T, M, N], y: Array[T, N, M], BM: tesela.constexpr = 64, BN: tesela.constexpr = 64):
     """y = xᵀ."""
-    m, n = tesela.grid(tesela.ceildiv(M, BLOCK), tesela.ceildiv(N, BLOCK))
-    m, n = m * BLOCK, n * BLOCK
-    y[n : n + BLOCK, m : m + BLOCK] = x[m : m + BLOCK, n : n + BLOCK].T
+    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    m, n = bm * BM, bn * BN
+    y[n : n + BN, m : m + BM] = x[m : m + BM, n : n + BN].T

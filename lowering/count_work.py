@@ -8,6 +8,7 @@ counts with half of the grid's extent, and one that is only known at run time as
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
@@ -20,22 +21,20 @@ from ..dialects.array_effects import may_write
 from ..dialects.async_roles import RolesOp
 from ..dialects.dim_expr import DimExpr
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
-from ..dialects.ptx_isa import UNITS
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
 from ..dialects.work import Machine, Request, SplitLoop, Term, Work
-from ..passes import dot_rules, get_pass
+from ..passes import dot_rules
 from ..passes.access import memory_bytes
 from ..passes.alloc_shared import ring_bytes, scratch_bound
-from ..passes.base import PassContext
 from ..passes.dot_types import STEP_BYTES
+from ..passes.form_clusters import USUAL_CLUSTER, stated_size
 from ..passes.layout_costs import SECTOR, SHARED_BYTES_PER_CLOCK, SLOTS, wgmma_clocks
 from ..passes.machine_costs import (
     ARRIVAL_CLOCKS,
     BLOCK_START_CLOCKS,
     COPY_BYTES_PER_CLOCK,
     COPY_LATENCY,
-    DOT_MACS_PER_CLOCK,
     L2_BYTES_PER_CLOCK,
     LANES_PER_CLOCK,
     MEGAHERTZ,
@@ -46,7 +45,7 @@ from ..passes.machine_costs import (
 )
 from ..passes.split_reduction import find_loop
 from ..passes.stages import USUAL_TRIPS
-from .pipeline import STAGES, lower_to
+from .pipeline import Lowering
 from .tile_to_ptx.kernel import kernel_warps
 
 if TYPE_CHECKING:
@@ -60,59 +59,109 @@ LOAD_LATENCY = 800
 """Clocks of a load from memory by a thread (estimate)."""
 
 
+class Count:
+    """The counts of a module's only kernel, in two steps, each of which lowers the module further, in place: `floor`, then `work`."""
+
+    def __init__(self, module: ModuleOp, target: Target):
+        self._lowering = Lowering(module, target)
+        self._floor: Work | None = None
+        self._work: Work | None = None
+
+    def uncounted(self) -> Lowering:
+        """What is lowered so far, as it would be had nobody counted; to be compiled, and counted no more."""
+        if self._floor is not None and self._work is None:
+            _unmark(self._kernel)
+        return self._lowering
+
+    @property
+    def _kernel(self) -> tile.KernelOp:
+        return next(op for op in self._lowering.module.body.block.ops if isinstance(op, tile.KernelOp))
+
+    def floor(self) -> Work:
+        """What no plan of the program does with less: counts from before layouts are chosen, and otherwise the best that could come of them, so that `estimate`
+        of it is never above that of `work`. Raises TeselaError where the program cannot be compiled, as far as that is known here."""
+        if self._floor is None:
+            split = _split_loop(self._kernel)
+            self._lowering.to("async")
+            kernel, target = self._kernel, self._lowering.target
+            counter = _Counter(kernel)
+            counter.block(kernel.body.block, ())
+            terms = tuple(replace(counter.term(trips, shared), requests=()) for (trips, shared), found in counter.terms.items() if any(found))
+            together = (stated_size(kernel) or USUAL_CLUSTER) if target.has_clusters else 1
+            machine = replace(MACHINE, l2=MACHINE.l2 * together)
+            latency = min(LOAD_LATENCY, *COPY_LATENCY.values())
+            warps = dot_rules.block_warps(kernel)
+            self._floor = Work(_grid(kernel), warps, 0, target.max_blocks_per_sm, True, latency, target.shared_bytes_per_sm, terms, machine, split)
+        return self._floor
+
+    def work(self) -> Work:
+        """The counts. Raises TeselaError where the program cannot be compiled."""
+        if self._work is None:
+            self._work = self._count(self.floor().split)
+        return self._work
+
+    def _count(self, split: SplitLoop | None) -> Work:
+        target = self._lowering.target
+        self._lowering.after("form-clusters")  # which says what is loaded together
+        kernel = self._kernel
+        shape = tile.cluster_shape(kernel) or (1,)
+        grid = _grid(kernel)
+        counter = _Counter(kernel)
+        counter.block(kernel.body.block, ())
+        registers = 40 + max((_registers(value) for op in kernel.walk() for value in op.results), default=0)
+        _unmark(kernel)
+        self._lowering.to("schedule")
+        kernel = self._kernel
+        warps = kernel_warps(kernel)
+        channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+        stated = kernel.attributes.get("shared")
+        shared = (stated.value.data if isinstance(stated, IntegerAttr) else 0) + scratch_bound(kernel)
+        resident = min(
+            target.max_blocks_per_sm,
+            target.max_warps_per_sm // warps,
+            target.registers_per_sm // (32 * warps * min(registers, target.max_registers_per_thread)),
+            target.shared_bytes_per_sm // (shared + target.reserved_shared_bytes),
+        )
+        persistent = tile.walks_its_grid(kernel)
+        puts = [op for op in kernel.walk() if isinstance(op, async_copy.PutOp)]
+        filled = {op.channel: op for op in puts}
+        ahead = sum(ring_bytes(op, 1) * max(1, op.depth.value.data - 1) for op in channels if op.res in filled)
+        latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
+        counter.staged = any(isinstance(op, async_copy.StoreOp) for op in kernel.walk())
+        terms = tuple(counter.term(trips, shared) for (trips, shared), found in counter.terms.items() if any(found))
+        in_flight = ahead + (0 if ahead else counter.loaded)
+        axis = max(range(len(shape)), key=lambda axis: shape[axis])
+        return Work(
+            grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, MACHINE, split, prod(shape), axis
+        )
+
+
 def count_work(module: ModuleOp, target: Target) -> Work:
     """The work of the module's only kernel. Lowers the module to the schedule level, in place; raises TeselaError where that cannot be done."""
-    split = _split_loop(module)
-    lower_to(module, "layout", target)
-    context = PassContext(target)
-    first, *following = STAGES["schedule"]
-    get_pass(first)().run(module, context)  # form-clusters, which says what is loaded together
-    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
-    shape = tile.cluster_shape(kernel) or (1,)
-    grid = tuple(str(expr.data) for expr in kernel.grid.data)
-    counter = _Counter(kernel)
-    counter.block(kernel.body.block, ())
-    registers = 40 + max((_registers(value) for op in kernel.walk() for value in op.results), default=0)
-    for name in following:
-        get_pass(name)().run(module, context)
-    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
-    warps = kernel_warps(kernel)
-    channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
-    stated = kernel.attributes.get("shared")
-    shared = (stated.value.data if isinstance(stated, IntegerAttr) else 0) + scratch_bound(kernel)
-    resident = min(
-        target.max_blocks_per_sm,
-        target.max_warps_per_sm // warps,
-        target.registers_per_sm // (32 * warps * min(registers, target.max_registers_per_thread)),
-        target.shared_bytes_per_sm // (shared + target.reserved_shared_bytes),
-    )
-    persistent = tile.walks_its_grid(kernel)
-    puts = [op for op in kernel.walk() if isinstance(op, async_copy.PutOp)]
-    filled = {op.channel: op for op in puts}
-    ahead = sum(ring_bytes(op, 1) * max(1, op.depth.value.data - 1) for op in channels if op.res in filled)
-    latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
-    counter.staged = any(isinstance(op, async_copy.StoreOp) for op in kernel.walk())
-    terms = tuple(counter.term(trips, shared) for (trips, shared), found in counter.terms.items() if any(found))
-    in_flight = ahead + (0 if ahead else counter.loaded)
-    axis = max(range(len(shape)), key=lambda axis: shape[axis])
-    return Work(
-        grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, MACHINE, split, prod(shape), axis
-    )
+    return Count(module, target).work()
+
+
+def _grid(kernel: tile.KernelOp) -> tuple[str, ...]:
+    return tuple(str(expr.data) for expr in kernel.grid.data)
 
 
 SHARED = "shared_by_parts"
 """Marks the loop that can be split, from where that is known to where it is counted."""
 
 
-def _split_loop(module: ModuleOp) -> SplitLoop | None:
+def _split_loop(kernel: tile.KernelOp) -> SplitLoop | None:
     """The loop that can be split, marked."""
-    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     loop = find_loop(kernel).loop
     if loop is None:
         return None
     loop.attributes[SHARED] = UnitAttr()
     nbytes = sum(prod(shape_of(value.type)) * memory_bytes(tile.element_type(value.type)) for value in loop.results)
     return SplitLoop(str(trips(loop, kernel)), nbytes)
+
+
+def _unmark(kernel: tile.KernelOp) -> None:
+    for op in kernel.walk():
+        op.attributes.pop(SHARED, None)
 
 
 class _Counter:
@@ -188,18 +237,11 @@ def _row_piece(op: tile.StoreOp) -> int:
     return piece * memory_bytes(kind.element_type)
 
 
-FMA_LANES = 128
-"""Multiplications of f32 a clock that a multiprocessor has lanes for (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
-
-
 def dot_clocks(op: tile.DotOp | async_copy.DotOp) -> float:
     """Clocks that the tensor cores of a multiprocessor take for a dot, rows and columns that the instruction adds included."""
     if isinstance(op, tile.DotOp):
         shape = dot_rules.dot_shape(op)
-        products = prod(shape.batch) * shape.m * shape.n * shape.k
-        if not shape.kind.tensor_core:
-            return products * UNITS["fma" if shape.kind.size == 4 else "fp64"].issue / FMA_LANES
-        return products * (1 if shape.kind.emulated else shape.kind.size / 2) / DOT_MACS_PER_CLOCK["mma"]
+        return prod(shape.batch) * shape.m * shape.n * shape.k / shape.kind.macs_per_clock(False)
     return sum(map(max, _wgmmas(op)))
 
 

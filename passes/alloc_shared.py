@@ -32,7 +32,7 @@ from .access import memory_bytes
 from .base import Pass, PassContext
 from .dot_rules import round_up
 from .join_channels import lockstep_group
-from .scan_layouts import WARP, axis_digits
+from .scan_layouts import scan_scratch
 from .share_channels import share_channels
 
 MBARRIER_BYTES = 8
@@ -145,10 +145,6 @@ def ring_bytes(channel: async_copy.ChannelOp, depth: int) -> int:
     return _ring(channel).bytes(depth)
 
 
-LARGEST_SCANNED = 8
-"""Bytes of the widest element that a scan works in."""
-
-
 def scratch_bound(kernel: tile.KernelOp) -> int:
     """Bytes, at most, of the region through which threads exchange elements: whole tiles where layouts change, a part of the result from
     each warp where a reduction crosses warps. Of a kernel with roles the sum of theirs. Layouts must be known."""
@@ -165,10 +161,8 @@ def region_scratch(region: Region) -> int:
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
         elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
             bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
-        elif isinstance(op, tile.ScanOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):
-            digits = axis_digits(encoding.data, op.axis.value.data)
-            if digits is None or any(digit.weight is not None and digit.weight >= WARP for digit in digits):
-                bound = max(bound, LARGEST_SCANNED * prod(round_up(extent, WARP) for extent in encoding.data.shape()))
+        elif isinstance(op, tile.ScanOp | tile.FoldOp):
+            bound = max(bound, scan_scratch(op))
         elif isinstance(op, tile.PrintOp | tile.AssertOp):
             bound = max(bound, SCRATCH_ALIGNMENT)
         elif isinstance(op, tile.ReduceOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):

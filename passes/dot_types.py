@@ -27,8 +27,10 @@ from xdsl.ir import Attribute
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
+from ..dialects.ptx_isa import UNITS
 from ..dialects.tile import element_type
 from ..dialects.tile_types import memory_bytes
+from .machine_costs import DOT_MACS_PER_CLOCK, FMA_LANES
 
 REGISTER_BYTES = 4
 STEP_BYTES = 32
@@ -80,6 +82,17 @@ class DotKind:
     @property
     def integer(self) -> bool:
         return self.acc == "s32"
+
+    def macs_per_clock(self, wgmma: bool) -> float:
+        """Multiplications of one multiprocessor in a clock, by wgmma or by what a synchronous dot is done with: twice as many of operands half as wide.
+
+        >>> [DotKind(name, name, "f32", size).macs_per_clock(True) for name, size in (("tf32", 4), ("bf16", 2), ("e4m3", 1))]
+        [1024.0, 2048.0, 4096.0]
+        """
+        if not self.tensor_core:
+            return FMA_LANES / UNITS["fma" if self.size == 4 else "fp64"].issue
+        size = 2 if self.emulated and not wgmma else self.size
+        return DOT_MACS_PER_CLOCK["wgmma" if wgmma else "mma"] * 2 / size
 
     def k_contiguous(self, wgmma: bool) -> bool:
         """Whether buffers must have K contiguous."""

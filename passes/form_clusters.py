@@ -66,7 +66,7 @@ class FormClusters(Pass):
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
         for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            wanted = self.cluster if self.cluster is not None else _stated_size(kernel)
+            wanted = self.cluster if self.cluster is not None else stated_size(kernel)
             if wanted == 1 or tile.cluster_shape(kernel) is not None:
                 continue
             _check_size(kernel, wanted)
@@ -84,7 +84,7 @@ def describe(kernel: tile.KernelOp, target: Target) -> str | None:
     """Which clusters are formed, or why none, in a line; None for a kernel without roles, of which nobody would expect any. Layouts must be known."""
     if not decide(kernel, target).puts:
         return None
-    wanted = _stated_size(kernel)
+    wanted = stated_size(kernel)
     found = "it is stated so" if wanted == 1 else _decide(kernel, target, wanted)
     if not isinstance(found, Shared):
         return f"no clusters: {found}"
@@ -92,7 +92,8 @@ def describe(kernel: tile.KernelOp, target: Target) -> str | None:
     return f"clusters of {found.blocks} blocks along axis {found.axis} of the grid load the tiles of {' and '.join(names)} together"
 
 
-def _stated_size(kernel: tile.KernelOp) -> int | None:
+def stated_size(kernel: tile.KernelOp) -> int | None:
+    """Blocks of a cluster, as the kernel states it. Raises TeselaError for what is no number."""
     value = kernel.attributes.get("cluster")
     if value is None:
         return None

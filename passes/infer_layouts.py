@@ -146,6 +146,9 @@ class _Writer:
                 self._convert_operand(op, 0, _layout(op.res).permute(inverse))
             case tile.ReduceOp() if isinstance(op.res.type, TensorType):
                 self._convert_result(op, _layout(op.source).project(op.axis.value.data))
+            case tile.FoldOp() if isinstance(op.res[0].type, TensorType):
+                for result in op.res:
+                    self._convert_result(op, _layout(op.sources[0]).project(op.axis.value.data), result)
             case _:
                 pass
 
@@ -196,9 +199,9 @@ class _Writer:
                 op.parent.insert_op_before(convert, op)
         op.operands[index] = convert.result
 
-    def _convert_result(self, op: Operation, made: TVLayout) -> None:
-        """The op gives `made`; its users go on with the class's layout."""
-        result = op.results[0]
+    def _convert_result(self, op: Operation, made: TVLayout, result: SSAValue | None = None) -> None:
+        """The op gives `made` (as `result`, its first unless stated); users go on with the class's layout."""
+        result = op.results[0] if result is None else result
         wished = _layout(result)
         if wished == made.normalized():
             return

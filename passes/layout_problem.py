@@ -43,6 +43,7 @@ from .layout_rules import Dot, Memory, Pin, Relation, Statements, made_at, state
 from .layout_solver import FORBIDDEN, Problem, Solution, Table, Variable
 from .machine_costs import COPY_BYTES_PER_CLOCK
 from .matrix_access import buffer_access
+from .scan_layouts import scan_cost
 
 MOST_CANDIDATES = 96
 """Candidates of a class, at most: where reshapes go round in circles, what follows could be endless."""
@@ -539,6 +540,9 @@ def _price_classes(made: LayoutProblem) -> None:
         costs = [layout_costs.reduction(layout, op.axis.value.data, made.warps) for layout in variable.candidates]
         times = trips(op)
         made.problem.cost(variable, [FORBIDDEN if cost is None else cost * times for cost in costs], "reduce", op)
+    for op in made.said.scans:
+        variable = made.layout_of(op.sources[0])
+        made.problem.cost(variable, [scan_cost(op, layout, made.warps) * trips(op) for layout in variable.candidates], "scan", op)
 
 
 def _price_relations(made: LayoutProblem) -> None:

@@ -42,7 +42,6 @@ from .machine_costs import (
     COPY_BYTES_PER_CLOCK,
     COPY_LATENCY,
     DOT_DRAIN,
-    DOT_MACS_PER_CLOCK,
     LANES_PER_CLOCK,
 )
 
@@ -237,8 +236,8 @@ def _step(op: Operation, groups: int) -> Step:
     match op:
         case async_copy.DotOp() | tile.DotOp():
             shape = dot_rules.dot_shape(op)
-            unit = "wgmma" if isinstance(op, async_copy.DotOp) else "mma"
-            clocks = prod(shape.batch) * shape.m * shape.n * shape.k / DOT_MACS_PER_CLOCK[unit] / groups
+            rate = shape.kind.macs_per_clock(isinstance(op, async_copy.DotOp))
+            clocks = prod(shape.batch) * shape.m * shape.n * shape.k / rate / groups
             return Step("dot", [op], clocks=clocks)
         case async_copy.AwaitOp():
             return Step("await", [op], waits=op.pending)

@@ -13,7 +13,7 @@ COPY_BYTES_PER_CLOCK = 106
 """What one multiprocessor can stream from L2 by TMA."""
 
 DOT_MACS_PER_CLOCK = {"wgmma": 2048, "mma": 1024}
-"""Multiplications of 16-bit operands: m64n256k16 in 128 clocks. Of `mma.sync` what an A100 does (its data sheet: 312 TFLOP/s on 108
+"""Multiplications of 16-bit operands (of others, `DotKind.macs_per_clock`): m64n256k16 in 128 clocks. Of `mma.sync` what an A100 does (its data sheet: 312 TFLOP/s on 108
 multiprocessors at 1.41 GHz)."""
 
 DOT_DRAIN = 55
@@ -22,6 +22,9 @@ DOT_DRAIN = 55
 LANES_PER_CLOCK = {"alu": 119, "sfu": 15.8, "convert": 57, "shuffle": 32, "shared": 8}
 """Results of one multiprocessor in a clock, over all lanes: 32-bit arithmetic (ffma), special functions (ex2), conversions to 16 bits (of two
 elements at once), shuffles, and 16-byte accesses to shared memory (128 bytes)."""
+
+FMA_LANES = 128
+"""Multiplications of f32 a clock that a multiprocessor has lanes for (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
 
 BARRIER_CLOCKS = 45
 """A wait on an mbarrier whose phase is complete already; a `bar.sync` of 256 threads takes 29."""

@@ -37,7 +37,7 @@ from ..dialects.target import Target
 from . import dot_rules
 from .alloc_shared import ring_bytes, scratch_bound
 from .join_channels import standing_with
-from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY, DOT_MACS_PER_CLOCK
+from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY
 from .split_slots import warpgroups_apart
 
 if TYPE_CHECKING:
@@ -171,8 +171,7 @@ def _clocks(block: Block) -> float:
     for op in block.ops:
         if isinstance(op, tile.DotOp | async_copy.DotOp):
             shape = dot_rules.dot_shape(op)
-            unit = "wgmma" if isinstance(op, async_copy.DotOp) else "mma"
-            total += prod(shape.batch) * shape.m * shape.n * shape.k / DOT_MACS_PER_CLOCK[unit]
+            total += prod(shape.batch) * shape.m * shape.n * shape.k / shape.kind.macs_per_clock(isinstance(op, async_copy.DotOp))
         elif op.regions:
             inside = max((_clocks(region.block) for region in op.regions if region.blocks), default=0.0)
             total += _trips(op) * inside

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,8 @@ from .variants import Programs
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
+
+    from ..lowering.count_work import Count
 
 
 @runtime_checkable
@@ -114,6 +117,7 @@ class ModuleCompiler:
         self.name = program.contract.name
         self._checked = program.is_made
         self._numbers = numbers or itertools.count()
+        self._count: tuple[Facts, Target, Count] | None = None
 
     @property
     def can_split(self) -> bool:
@@ -162,29 +166,55 @@ class ModuleCompiler:
         key = digest(kind, compiler_fingerprint(), ir, self.name, repr(facts), target.name, repr(sorted(self.pins.items())))
         return key, f"{self.name} for {target.name}: {facts}" + "".join(f", {name} = {value}" for name, value in self.pins.items())
 
+    def known_work(self, facts: Facts, target: Target) -> Work | None:
+        """`work`, where it was counted before, in this process or another."""
+        store = get_cache() if self.cached else None
+        return None if store is None else store.find("work", self._key("work", facts, target)[0], lambda entry: Work.from_json(entry.info))
+
+    def floor(self, facts: Facts, target: Target) -> Work:
+        """What `work` is not below (`lowering/count_work.py`), which takes a part of the time. Raises TeselaError for a program that cannot be compiled, as far as
+        that is known then."""
+        return self._counted("floor", facts, target, lambda count: count.floor())
+
     def work(self, facts: Facts, target: Target) -> Work:
         """What a block of the program does, in counts. Raises TeselaError for a program that cannot be compiled."""
+        return self._counted("work", facts, target, lambda count: count.work())
+
+    def _counted(self, kind: str, facts: Facts, target: Target, counted: Callable[[Count], Work]) -> Work:
+        def make() -> Work:
+            with self._under_way(facts, target) as count:
+                return counted(count)
+
         store = get_cache() if self.cached else None
         if store is None:
-            return self._count(facts, target)
-        key, title = self._key("work", facts, target)
-        return store.fetch(
-            "work", key, lambda entry: Work.from_json(entry.info), lambda: self._count(facts, target), lambda work: Entry(title, work.to_json(), {})
-        )
+            return make()
+        key, title = self._key(kind, facts, target)
+        return store.fetch("work", key, lambda entry: Work.from_json(entry.info), make, lambda work: Entry(title, work.to_json(), {}))
 
-    def _count(self, facts: Facts, target: Target) -> Work:
-        from ..lowering.count_work import count_work
+    @contextmanager
+    def _under_way(self, facts: Facts, target: Target) -> Iterator[Count]:
+        """The program under these facts, with whatever was done to it already, to be counted and compiled."""
+        from ..lowering.count_work import Count
 
         with _compiling:
-            return count_work(specialize(self.module, self.name, facts, self.pins), target)
+            found, self._count = self._count, None
+            if found is None or found[:2] != (facts, target):
+                found = facts, target, Count(specialize(self.module, self.name, facts, self.pins), target)
+            yield found[2]
+            self._count = found  # unless that failed half way
+
+    def forget(self) -> None:
+        """What was lowered to be counted is not needed: it is not compiled now."""
+        self._count = None
 
     def _compile(self, facts: Facts, target: Target, dump: str | None) -> Variant:
-        from ..lowering.pipeline import compile_kernel
+        from ..lowering.pipeline import finish
 
-        with _compiling:
-            done = compile_kernel(specialize(self.module, self.name, facts, self.pins), self.name, target)
+        with self._under_way(facts, target) as count:
+            done = finish(count.uncounted())
             log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
             stem = self._dump(Path(dump), facts, target, done.ptx, done.plan) if dump else None
+        self.forget()
         return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, dump=stem)
 
     def _dump(self, folder: Path, facts: Facts, target: Target, ptx: str, plan: LaunchPlan) -> Path:
