@@ -216,9 +216,17 @@ def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list
     rest = inner.remainder(point, number, size)
     top = inner.add(arith.MuliOp(number, height))
     left = inner.at_least(1, inner.add(arith.MinSIOp(inner.add(arith.SubiOp(rows, top)), height)))
-    column = inner.add(arith.DivUIOp(rest, left))
+    column = _divided_by_what_is_left(outer, inner, rest, left, height, rows)
     row = inner.add(arith.AddiOp(top, inner.remainder(rest, column, left)))
     return [inner.add(arith.IndexCastOp(value, IndexType())) for value in (row, column, *after)]
+
+
+def _divided_by_what_is_left(outer: _Builder, inner: _Builder, value: SSAValue, left: SSAValue, height: SSAValue, width: SSAValue) -> SSAValue:
+    """A quotient by `left`: `height`, but in the last group of so many of `width` what remains. Divisors that are the same at all points are quick to divide by."""
+    before = outer.add(arith.SubiOp(outer.rounded_up(width, height), outer.constant(1)))
+    last = outer.at_least(1, outer.add(arith.SubiOp(width, outer.add(arith.MuliOp(before, height)))))
+    whole = inner.add(arith.CmpiOp(left, height, "eq"))
+    return inner.add(arith.SelectOp(whole, inner.add(arith.DivUIOp(value, height)), inner.add(arith.DivUIOp(value, last))))
 
 
 def _dealt(build: _Builder, point: SSAValue, first: SSAValue, count: SSAValue, total: SSAValue) -> SSAValue:
@@ -246,14 +254,14 @@ def _from_the_heaviest(
         fitting = outer.at_least(1, _places_in_l2(kernel, outer, axis, width))
         groups = outer.at_least(1, outer.rounded_up(width, fitting))
         height = outer.at_least(1, outer.rounded_up(width, groups))
-        size = build.at_least(1, build.add(arith.MuliOp(height, widths[axis])))
+        size = outer.at_least(1, outer.add(arith.MuliOp(height, widths[axis])))
         # Counted from the end, the last group has number 0 and is whole.
         point = build.at_least(0, build.add(arith.SubiOp(build.add(arith.SubiOp(build.to_i32(total), build.constant(1))), point)))
         number = build.add(arith.DivUIOp(point, size))
         rest = build.remainder(point, number, size)
         top = build.add(arith.MuliOp(number, height))
         left = build.at_least(1, build.add(arith.MinSIOp(build.add(arith.SubiOp(width, top)), height)))
-        along = build.add(arith.DivUIOp(rest, left))
+        along = _divided_by_what_is_left(outer, build, rest, left, height, width)
         others = [build.add(arith.AddiOp(top, build.remainder(rest, along, left)))]
         upwards = build.odd(number)
     last = build.add(arith.SubiOp(widths[axis], build.constant(1)))

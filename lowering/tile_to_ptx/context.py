@@ -157,6 +157,7 @@ class Context:
         self.waits = wait_depths(kernel)  # await or release -> groups of dots that may be under way after it
         self.barrier_block: Block | None = None  # where the last barrier of all threads stands
         self.stores_under_way = False  # whether bulk stores must be waited for before the threads end
+        self.reciprocals: dict[SSAValue, SSAValue] = {}  # divisor -> (2^32 - 1) / it, rounded down
         self.slots: dict[SSAValue, SSAValue] = {}  # channel -> the slot that its last get took, for those in lockstep with it
         self.counters: dict[tuple[SSAValue, str], SSAValue] = {}  # (channel, 'put' or 'get') -> position; control carries them
 
