@@ -73,9 +73,10 @@ PANEL = 8
 """Rows of a panel: with 132 blocks the panel of a wave is about twice as many columns wide, which is nearly square for tiles of 128×256."""
 
 
-SLOW = (arith.DivfOp, arith.DivSIOp, arith.DivUIOp, arith.FloorDivSIOp, arith.CeilDivSIOp, arith.RemSIOp, arith.RemUIOp, math.ExpOp, math.Exp2Op, math.LogOp, math.Log2Op,
+SLOW = (arith.DivfOp, arith.DivSIOp, arith.FloorDivSIOp, arith.CeilDivSIOp, arith.RemSIOp, arith.RemUIOp, math.ExpOp, math.Exp2Op, math.LogOp, math.Log2Op,
         math.SqrtOp, math.RsqrtOp, math.TanhOp, math.SinOp, math.CosOp)  # fmt: skip
-"""Operations that take many instructions, or one of a unit that is slow to answer."""
+"""Operations that take many instructions, or one of a unit that is slow to answer. (Not unsigned divisions, of which the order of points is made: what it needs is computed
+anew rather than kept.)"""
 
 
 @dataclass
@@ -216,17 +217,20 @@ def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list
     rest = inner.remainder(point, number, size)
     top = inner.add(arith.MuliOp(number, height))
     left = inner.at_least(1, inner.add(arith.MinSIOp(inner.add(arith.SubiOp(rows, top)), height)))
-    column = _divided_by_what_is_left(outer, inner, rest, left, height, rows)
+    column = _divided_by_what_is_left(inner, rest, left, height)
     row = inner.add(arith.AddiOp(top, inner.remainder(rest, column, left)))
     return [inner.add(arith.IndexCastOp(value, IndexType())) for value in (row, column, *after)]
 
 
-def _divided_by_what_is_left(outer: _Builder, inner: _Builder, value: SSAValue, left: SSAValue, height: SSAValue, width: SSAValue) -> SSAValue:
-    """A quotient by `left`: `height`, but in the last group of so many of `width` what remains. Divisors that are the same at all points are quick to divide by."""
-    before = outer.add(arith.SubiOp(outer.rounded_up(width, height), outer.constant(1)))
-    last = outer.at_least(1, outer.add(arith.SubiOp(width, outer.add(arith.MuliOp(before, height)))))
-    whole = inner.add(arith.CmpiOp(left, height, "eq"))
-    return inner.add(arith.SelectOp(whole, inner.add(arith.DivUIOp(value, height)), inner.add(arith.DivUIOp(value, last))))
+def _divided_by_what_is_left(inner: _Builder, value: SSAValue, left: SSAValue, height: SSAValue) -> SSAValue:
+    """A quotient by `left`: `height`, but in the last group what remains. It is quick to divide by what is the same at all points."""
+    quotients = [_Builder(inner.at), _Builder(inner.at)]
+    regions = []
+    for build, divisor in zip(quotients, (height, left)):
+        end = scf.YieldOp(build.add(arith.DivUIOp(value, divisor)))
+        end.location = inner.at.location
+        regions.append(Region(Block([*build.ops, end])))
+    return inner.add(scf.IfOp(inner.add(arith.CmpiOp(left, height, "eq")), [i32], *regions))
 
 
 def _dealt(build: _Builder, point: SSAValue, first: SSAValue, count: SSAValue, total: SSAValue) -> SSAValue:
@@ -254,14 +258,14 @@ def _from_the_heaviest(
         fitting = outer.at_least(1, _places_in_l2(kernel, outer, axis, width))
         groups = outer.at_least(1, outer.rounded_up(width, fitting))
         height = outer.at_least(1, outer.rounded_up(width, groups))
-        size = outer.at_least(1, outer.add(arith.MuliOp(height, widths[axis])))
+        size = build.at_least(1, build.add(arith.MuliOp(height, widths[axis])))
         # Counted from the end, the last group has number 0 and is whole.
         point = build.at_least(0, build.add(arith.SubiOp(build.add(arith.SubiOp(build.to_i32(total), build.constant(1))), point)))
         number = build.add(arith.DivUIOp(point, size))
         rest = build.remainder(point, number, size)
         top = build.add(arith.MuliOp(number, height))
         left = build.at_least(1, build.add(arith.MinSIOp(build.add(arith.SubiOp(width, top)), height)))
-        along = _divided_by_what_is_left(outer, build, rest, left, height, width)
+        along = _divided_by_what_is_left(build, rest, left, height)
         others = [build.add(arith.AddiOp(top, build.remainder(rest, along, left)))]
         upwards = build.odd(number)
     last = build.add(arith.SubiOp(widths[axis], build.constant(1)))
