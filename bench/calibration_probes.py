@@ -293,14 +293,16 @@ def _stores(every: bool) -> Probe:
 
 def _device_copy() -> Probe:
     """Half a gigabyte from one half of the data to the other, by every multiprocessor; the launch's time counts."""
-    nbytes, threads, blocks = 512 * MEGABYTE, 512, 132 * 8
-    total = threads * blocks
-    body = f"mad.lo.u32 %r0, %block, {threads}, %t; mad.wide.u32 %at, %r0, 64, %data; mov.u32 %r1, 0;\nNEXT:\n"
-    body += "".join(f"ld.global.nc.v4.b32 {{%r{10 + 4 * i}, %r{11 + 4 * i}, %r{12 + 4 * i}, %r{13 + 4 * i}}}, [%at+{16 * i}];\n" for i in range(4))
+    nbytes, threads, blocks, each = 512 * MEGABYTE, 512, 132 * 4, 8
+    total = threads * blocks * 16
+    rounds = nbytes // (total * each)
+    body = f"mad.lo.u32 %r0, %block, {threads}, %t; mad.wide.u32 %at, %r0, 16, %data; mov.u32 %r1, {rounds};\nNEXT:\n"
+    body += "".join(f"ld.global.nc.v4.b32 {{%r{10 + 4 * i}, %r{11 + 4 * i}, %r{12 + 4 * i}, %r{13 + 4 * i}}}, [%at+{total * i}];\n" for i in range(each))
     body += f"add.u64 %d0, %at, {nbytes};\n"
-    body += "".join(f"st.global.v4.b32 [%d0+{16 * i}], {{%r{10 + 4 * i}, %r{11 + 4 * i}, %r{12 + 4 * i}, %r{13 + 4 * i}}};\n" for i in range(4))
-    body += f"add.u64 %at, %at, {total * 64}; add.u32 %r0, %r0, {total}; setp.lt.u32 %q, %r0, {nbytes // 64}; @%q bra NEXT;"
-    return Probe("device_copy", body, threads, lambda _, ms: {"device_copy_gigabytes_per_second": 2 * nbytes / ms / 1e6}, blocks=blocks, data=2 * nbytes)
+    body += "".join(f"st.global.v4.b32 [%d0+{total * i}], {{%r{10 + 4 * i}, %r{11 + 4 * i}, %r{12 + 4 * i}, %r{13 + 4 * i}}};\n" for i in range(each))
+    body += f"add.u64 %at, %at, {total * each}; sub.u32 %r1, %r1, 1; setp.ne.u32 %q, %r1, 0; @%q bra NEXT;"
+    nbytes = rounds * total * each
+    return Probe("device_copy", body, threads, lambda _, ms: {"device_copy_gigabytes_per_second": 2 * nbytes / ms / 1e6}, blocks=blocks, data=1024 * MEGABYTE)
 
 
 # ---- blocks and the clock -------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -160,20 +161,28 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--small", action="store_true", help="the last two cases of each only")
     parser.add_argument("--only", default="", help="the cases whose arguments, joined by 'x', contain this: 4x16x4096x128xFalse, softmax")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--resume", action="store_true", help="go on where the results file ends, if it is of the same code, device and rounds")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so many")
     parser.add_argument("--try", dest="tried", nargs="+", default=[], help="of `rows` ours also with these choices, such as warps=8,BLOCK=4096")
     arguments = parser.parse_args(argv)
     if arguments.json is not None and len(arguments.benchmarks) != 1:
         parser.error("--json takes one benchmark")
     torch, timer = Torch(), GPU()
+    end = time.monotonic() + arguments.seconds
     failed = False
     for name in arguments.benchmarks:
         make, shapes = BENCHMARKS[name]
         results = Results(name, rounds=arguments.rounds)
+        done = results.resume(arguments.json) if arguments.resume and arguments.json is not None else set()
         more = {"tried": arguments.tried} if name == "rows" else {}
         for shape in shapes[-2:] if arguments.small else shapes:
-            if arguments.only not in "x".join(map(str, shape)):
+            named = "x".join(map(str, shape))
+            if arguments.only not in named or named in done:
                 continue
-            row = results.add(measure(make(torch, *shape, **more), timer, arguments.rounds))
+            if time.monotonic() > end:
+                sys.stderr.write(f"peers.py: {name}: no time is left for {named} and what follows\n")
+                return 2
+            row = results.add(measure(make(torch, *shape, **more), timer, arguments.rounds), named)
             failed |= "tesela" in row.failed
             sys.stdout.write(f"{name} {show(row)}")
             sys.stdout.flush()

@@ -72,6 +72,10 @@ CHOICES: tuple[tuple[tuple[str, str, int, int], tuple[str, ...]], ...] = (
     (("layer_norm", "bf16", 16384, 8192), ("pdl=0", "BLOCK=8192,warps=16", "BLOCK=8192,warps=8", "BLOCK=8192,warps=4", "BLOCK=4096,warps=8")),
     (("softmax", "bf16", 16384, 4096), ("pdl=0", "BLOCK=4096,warps=8", "BLOCK=4096,warps=4", "BLOCK=4096,warps=16", "BLOCK=4096,ROWS=2,warps=8")),
     (("softmax", "bf16", 16384, 8192), ("pdl=0", "BLOCK=8192,warps=16", "BLOCK=8192,warps=8", "BLOCK=8192,warps=4")),
+    (("softmax", "bf16", 16384, 1024), ("BLOCK=1024,ROWS=2", "BLOCK=1024,ROWS=4", "BLOCK=1024,warps=2", "BLOCK=1024,ROWS=2,warps=2")),
+    (("rms_norm", "bf16", 16384, 8192), ("BLOCK=8192,warps=8", "BLOCK=8192,warps=16", "BLOCK=4096")),
+    (("cumsum", "bf16", 16384, 8192), ("BLOCK=8192,warps=8", "BLOCK=4096", "BLOCK=8192,warps=16")),
+    (("row_sum", "bf16", 16384, 8192), ("BLOCK=4096", "BLOCK=8192,warps=8")),
 )
 """(kernel, element type, rows, columns), and what is tried."""
 
@@ -81,6 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="kernels whose title contains it")
     parser.add_argument("--kernel", nargs=4, metavar=("NAME", "TYPE", "ROWS", "COLUMNS"), help="this one instead of CHOICES")
     parser.add_argument("--try", dest="tried", nargs="+", default=[], metavar="CHOICE", help="with --kernel: what is tried")
+    parser.add_argument("--chosen", action="store_true", help="only what each kernel chooses itself, and the copy")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing after so many")
     parser.add_argument("--json", type=Path, help="also write the results there")
@@ -95,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.only not in title(*kernel) or time.monotonic() > end:
             continue
         made = contest(torch, *kernel)
-        systems = [*(ours(torch, made, text) for text in ("", *tried)), copy(torch, made.nbytes)]
+        systems = [*(ours(torch, made, text) for text in ("", *(() if arguments.chosen else tried))), copy(torch, made.nbytes)]
         row = results.add(measure(Case(title(*kernel), systems, nbytes=made.nbytes, graph=True), timer, arguments.rounds, deadline=end))
         sys.stdout.write(f"{row.case}\n")
         for system, entry in row.to_json()["systems"].items():

@@ -141,11 +141,12 @@ def configurations(m: int, n: int, k: int, by_tma: bool, narrow: bool = False) -
     if narrow:
         return [maps(128, 256, 3), maps(128, 256, 4), maps(128, 256, 3, flatten=False), maps(256, 128, 3), maps(128, 128, 4), maps(128, 256, 3, group=16)]
     if m <= 16:
-        return [pointers(16, 128, 8, 4, 4, 128), pointers(16, 64, 4, 5, 4, 128), pointers(16, 128, 4, 4, 4, 128), pointers(16, 64, 8, 4, 4, 128), pointers(16, 64, 2, 5, 4, 256)]
+        return [pointers(16, 128, 8, 4, 4, 128), pointers(16, 64, 4, 5, 4, 128), pointers(16, 128, 4, 4, 4, 128), pointers(16, 64, 8, 4, 4, 128), pointers(16, 64, 2, 5, 4, 256), pointers(16, 128, 1, 5, 4, 128)]
     if m <= 128:
         tall = min(m, 64)
         return [
-            pointers(tall, 128, 4, 4, 4), pointers(tall, 64, 4, 5, 4), pointers(tall, 128, 2, 4, 4), pointers(128, 128, 4, 4, 8),
+            pointers(tall, 128, 4, 4, 4), pointers(tall, 64, 4, 5, 4), pointers(tall, 128, 2, 4, 4),
+            pointers(tall, 128, 1, 4, 4, 128) if m <= 64 else pointers(128, 128, 4, 4, 8),
             *([maps(64, 128, 5, 4, False), maps(128, 64, 5, 4, False)] if by_tma else [pointers(64, 64, 1, 5, 4)]),
         ]  # fmt: skip
     if not by_tma:

@@ -1,4 +1,4 @@
-"""Tuning of what is written in Triton: the configuration that is fastest in a few quick measurements takes part in the turns. Importing this needs torch.
+"""Tuning of what is written in Triton: the configuration that is fastest in a few quick measurements takes part in the turns.
 
 A configuration that does not compile, or asks for more than the GPU has, is passed over; where none is left the contestant has failed, with what the first one said.
 """
@@ -9,14 +9,14 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 MEASUREMENTS = 3
 LAUNCHES = 5
 
 
 def quick(launch: Callable[[], object]) -> float:
     """Milliseconds of a launch: the median of a few measurements of a few launches one after another."""
+    import torch
+
     launch()
     times = []
     for _ in range(MEASUREMENTS):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 from typing import cast as cast_type
 
-from .types import Array, Dim, DType, Tile, outside_kernel
+from .types import Array, Channel, Dim, DType, Tile, outside_kernel
 from .types import ceildiv as static_ceildiv
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,6 +47,7 @@ __all__ = [
     "cast",
     "ceil",
     "ceildiv",
+    "channel",
     "cos",
     "dot",
     "exp",
@@ -78,6 +79,7 @@ __all__ = [
     "range",
     "reduce",
     "reshape",
+    "role",
     "rsqrt",
     "sin",
     "split",
@@ -556,6 +558,30 @@ def pin(x: Tile, *, layout: Any = None, shared: Any = None, copy: str | None = N
     a dot: `"[128:64], [64:1], swizzle<3, 3, 3>"`, or a `SharedLayout`. `copy`: how a loaded tile gets there, "tma", "cp.async" or "ld".
     `instruction`: words that the way of a dot must have, as `tesela explain` writes them: `tesela.pin(acc + a @ b, instruction="m64n128k16 2x1")`.
     """
+    ...
+
+
+# The explicit level
+
+
+@_word
+def channel(shape: Shape, dtype: DType, *, depth: int | None = None, shared: Any = None) -> Channel:
+    """A ring of buffers in shared memory, first in first out, made at the beginning of a kernel: `ch = tesela.channel((128, 64), bf16, depth=3)`.
+
+    `ch.put(A[m : m + 128, k : k + 64])` fills the next slot from an array (by TMA or cp.async where it can; `copy="tma"` insists), `ch.put(x)` from a tile. `ch.get()` is
+    the oldest filled slot as a tile, and `ch.release()` gives it back; `with ch.get() as a:` does both. Every slot that is filled is got once and given back
+    once, whatever path the kernel takes: what cannot be is an error at its line. A dot reads a slot where it lies; anything else reads it into registers.
+    `depth`: how many buffers; left open, the compiler finds it. Where a loop puts, gets and releases in each trip it fills ahead as far as there are
+    buffers. `shared`: how a buffer lies, as for `pin`.
+    """
+    ...
+
+
+@_word
+def role(name: str, *, warps: int | None = None, registers: int | None = None) -> Any:
+    """`with tesela.role("load", warps=4, registers=24):` a program of its own for so many warps of the block, at the same time as the other roles', at the
+    end of a kernel. Roles meet in channels only: one role fills a channel, one takes from it. What was computed before is known in all of them.
+    `registers` of each thread (24 to 256 in steps of 8, of whole groups of four warps), for all roles or for none."""
     ...
 
 

@@ -79,15 +79,15 @@ def tensor_scaled_gemm(
     C[m : m + BM, n : n + BN] = (acc * (scale_a[0] * scale_b[0])).to(C.dtype)
 
 
-@tesela.kernel(flops="2 * M * N * K")
+@tesela.kernel(variants=[{"BM": 128, "BN": 192}, {"BM": 128, "BN": 128}], flops="2 * M * N * K")
 def tensor_scaled_gemm_f32(
     A: Array[T, M, K],
     B: Array[T, N, K],
     scale_a: Array[f32, 1],
     scale_b: Array[f32, 1],
     C: Array[U, M, N],
-    BM: tesela.constexpr = 128,
-    BN: tesela.constexpr = 128,
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
     BK: tesela.constexpr = 128,
 ):
     """As `tensor_scaled_gemm`, but what the tensor cores sum over BK elements is added to the rest in f32, rounded to nearest."""

@@ -7,7 +7,6 @@ counts with half of the grid's extent, and one that is only known at run time as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, prod
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from ..dialects import async_copy, tile
 from ..dialects.array_effects import may_write
 from ..dialects.async_roles import RolesOp
 from ..dialects.dim_expr import DimExpr
+from ..dialects.inside import inside
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
@@ -28,7 +28,7 @@ from ..passes import dot_rules
 from ..passes.access import memory_bytes
 from ..passes.alloc_shared import ring_bytes, scratch_bound
 from ..passes.dot_types import STEP_BYTES
-from ..passes.form_clusters import USUAL_CLUSTER, stated_size
+from ..passes.form_clusters import MOST_BLOCKS, USUAL_CLUSTER, stated_size
 from ..passes.layout_costs import SECTOR, SHARED_BYTES_PER_CLOCK, SLOTS, wgmma_clocks
 from ..passes.machine_costs import (
     ARRIVAL_CLOCKS,
@@ -37,10 +37,13 @@ from ..passes.machine_costs import (
     COPY_LATENCY,
     L2_BYTES_PER_CLOCK,
     LANES_PER_CLOCK,
+    MEETING_CLOCKS,
     MEGAHERTZ,
     MEMORY_BYTES_PER_CLOCK,
     PARTIAL_SECTOR_COST,
+    REFILL_CLOCKS,
     STORE_BYTES_PER_CLOCK,
+    SUM_BYTES_PER_CLOCK,
     SUSTAINED,
 )
 from ..passes.split_reduction import find_loop
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 
 MACHINE = Machine(
     COPY_BYTES_PER_CLOCK, L2_BYTES_PER_CLOCK, SHARED_BYTES_PER_CLOCK * SUSTAINED, STORE_BYTES_PER_CLOCK, MEMORY_BYTES_PER_CLOCK, BLOCK_START_CLOCKS,
-    ARRIVAL_CLOCKS, MEGAHERTZ,
+    REFILL_CLOCKS, ARRIVAL_CLOCKS, MEETING_CLOCKS, SUM_BYTES_PER_CLOCK, MEGAHERTZ,
 )  # fmt: skip
 LOAD_LATENCY = 800
 """Clocks of a load from memory by a thread (estimate)."""
@@ -81,10 +84,10 @@ class Count:
         """What no plan of the program does with less: counts from before layouts are chosen, and otherwise the best that could come of them, so that `estimate`
         of it is never above that of `work`. Raises TeselaError where the program cannot be compiled, as far as that is known here."""
         if self._floor is None:
-            split = _split_loop(self._kernel)
+            split = _split_loop(self._kernel, self._lowering.target)
             self._lowering.to("async")
             kernel, target = self._kernel, self._lowering.target
-            counter = _Counter(kernel)
+            counter = _Counter(kernel, target)
             counter.block(kernel.body.block, ())
             terms = tuple(replace(counter.term(trips, shared), requests=()) for (trips, shared), found in counter.terms.items() if any(found))
             together = (stated_size(kernel) or USUAL_CLUSTER) if target.has_clusters else 1
@@ -106,14 +109,14 @@ class Count:
         kernel = self._kernel
         shape = tile.cluster_shape(kernel) or (1,)
         grid = _grid(kernel)
-        counter = _Counter(kernel)
+        counter = _Counter(kernel, target)
         counter.block(kernel.body.block, ())
         registers = 40 + max((_registers(value) for op in kernel.walk() for value in op.results), default=0)
         _unmark(kernel)
         self._lowering.to("schedule")
         kernel = self._kernel
         warps = kernel_warps(kernel)
-        channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+        channels = inside(kernel, async_copy.ChannelOp)
         stated = kernel.attributes.get("shared")
         shared = (stated.value.data if isinstance(stated, IntegerAttr) else 0) + scratch_bound(kernel)
         resident = min(
@@ -123,14 +126,16 @@ class Count:
             target.shared_bytes_per_sm // (shared + target.reserved_shared_bytes),
         )
         persistent = tile.walks_its_grid(kernel)
-        puts = [op for op in kernel.walk() if isinstance(op, async_copy.PutOp)]
+        puts = inside(kernel, async_copy.PutOp)
         filled = {op.channel: op for op in puts}
         ahead = sum(ring_bytes(op, 1) * max(1, op.depth.value.data - 1) for op in channels if op.res in filled)
         latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
-        counter.staged = any(isinstance(op, async_copy.StoreOp) for op in kernel.walk())
+        counter.staged = bool(inside(kernel, async_copy.StoreOp))
         terms = tuple(counter.term(trips, shared) for (trips, shared), found in counter.terms.items() if any(found))
         in_flight = ahead + (0 if ahead else counter.loaded)
         axis = max(range(len(shape)), key=lambda axis: shape[axis])
+        if split is not None and persistent:
+            split = replace(split, cluster=1)  # parts are a cluster of blocks that do one point each
         return Work(
             grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, MACHINE, split, prod(shape), axis
         )
@@ -149,14 +154,15 @@ SHARED = "shared_by_parts"
 """Marks the loop that can be split, from where that is known to where it is counted."""
 
 
-def _split_loop(kernel: tile.KernelOp) -> SplitLoop | None:
+def _split_loop(kernel: tile.KernelOp, target: Target) -> SplitLoop | None:
     """The loop that can be split, marked."""
     loop = find_loop(kernel).loop
     if loop is None:
         return None
     loop.attributes[SHARED] = UnitAttr()
     nbytes = sum(prod(shape_of(value.type)) * memory_bytes(tile.element_type(value.type)) for value in loop.results)
-    return SplitLoop(str(trips(loop, kernel)), nbytes)
+    together = MOST_BLOCKS if target.has_clusters and len(kernel.grid.data) < 3 else 1
+    return SplitLoop(str(trips(loop, kernel)), nbytes, together)
 
 
 def _unmark(kernel: tile.KernelOp) -> None:
@@ -168,8 +174,8 @@ class _Counter:
     """Adds up what the blocks of a kernel do, by the trips of the loops round it and whether one of these can be split: [clocks of compute, bytes copied,
     bytes stored, bytes through shared memory]."""
 
-    def __init__(self, kernel: tile.KernelOp) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: tile.KernelOp, target: Target) -> None:
+        self.kernel, self.target = kernel, target
         self.terms: dict[tuple[tuple[str, ...], bool], list[float]] = {}
         self.requests: dict[tuple[tuple[str, ...], bool], list[Request]] = {}
         self.by_halves: dict[tuple[tuple[str, ...], bool], float] = {}
@@ -213,9 +219,9 @@ class _Counter:
                     self.by_halves[loops, shared] = self.by_halves.get((loops, shared), 0.0) + _bytes(op.value)
             elif isinstance(op, tile.DotOp | async_copy.DotOp):
                 wgmma = isinstance(op, async_copy.DotOp)
-                here[0] += dot_clocks(op) / (SUSTAINED if wgmma else 1)
+                here[0] += dot_clocks(op, self.target) / (SUSTAINED if wgmma else 1)
                 if wgmma:
-                    here[3] += _operand_bytes(op)
+                    here[3] += _operand_bytes(op, self.target)
             else:
                 here[0] += _arithmetic(op)
         self.loaded = max(self.loaded, loaded)
@@ -237,26 +243,33 @@ def _row_piece(op: tile.StoreOp) -> int:
     return piece * memory_bytes(kind.element_type)
 
 
-def dot_clocks(op: tile.DotOp | async_copy.DotOp) -> float:
-    """Clocks that the tensor cores of a multiprocessor take for a dot, rows and columns that the instruction adds included."""
+def dot_clocks(op: tile.DotOp | async_copy.DotOp, target: Target) -> float:
+    """Clocks that the tensor cores of a multiprocessor take for a dot, rows and columns that the instruction adds included. Before its way is chosen, no way takes less."""
     if isinstance(op, tile.DotOp):
         shape = dot_rules.dot_shape(op)
         return prod(shape.batch) * shape.m * shape.n * shape.k / shape.kind.macs_per_clock(False)
-    return sum(map(max, _wgmmas(op)))
+    return min(sum(map(max, pieces)) for pieces in _wgmmas(op, target))
 
 
-def _wgmmas(op: async_copy.DotOp) -> Iterator[tuple[float, float]]:
-    """(clocks of the tensor cores, clocks of shared memory) of each piece that a dot is done in, its operands in shared memory."""
-    choice = dot_rules.wgmma_choice(dot_rules.dot_shape(op), dot_rules.block_warps(op), False)
-    times = prod(choice.groups) * choice.slabs * (choice.extents[2] // choice.step) / SLOTS
-    for n in choice.pieces:
-        cores, reads = wgmma_clocks(dot_rules.WGMMA_ROWS, n, True, STEP_BYTES // choice.step, choice.step)
-        yield times * cores, times * reads
+def _wgmmas(op: async_copy.DotOp, target: Target) -> list[list[tuple[float, float]]]:
+    """For each way that a dot may be computed, (clocks of the tensor cores, clocks of shared memory) of each piece that it is done in. Once it is chosen there is one; before, there are the dot
+    as it is and transposed, with the operand that may be in registers taken to be there."""
+    warps, shape = dot_rules.block_warps(op), dot_rules.dot_shape(op)
+    chosen = "instruction" in op.attributes
+    ways = [dot_rules.dot_requirements(op, warps, target)] if chosen else [dot_rules.wgmma_choice(shape, warps, True)]
+    if not chosen and dot_rules.gains_transposed(shape, "wgmma"):
+        ways.append(dot_rules.wgmma_choice(shape.transposed(), warps, True))
+    found = []
+    for way in ways:
+        times = prod(way.groups) * way.slabs * (way.extents[2] // way.step) / SLOTS
+        clocks = [wgmma_clocks(dot_rules.WGMMA_ROWS, n, way.lhs is None, STEP_BYTES // way.step, way.step) for n in way.pieces]
+        found.append([(times * cores, times * reads) for cores, reads in clocks])
+    return found
 
 
-def _operand_bytes(op: async_copy.DotOp) -> float:
-    """Bytes that the tensor cores read from shared memory for a dot."""
-    return SHARED_BYTES_PER_CLOCK * sum(reads for _, reads in _wgmmas(op))
+def _operand_bytes(op: async_copy.DotOp, target: Target) -> float:
+    """Bytes that the tensor cores read from shared memory for a dot; before its way is chosen, no way reads less."""
+    return SHARED_BYTES_PER_CLOCK * min(sum(reads for _, reads in pieces) for pieces in _wgmmas(op, target))
 
 
 def _request(op: async_copy.PutOp, kernel: tile.KernelOp) -> Request | None:

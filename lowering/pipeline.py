@@ -1,7 +1,7 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
     tile  --split-reduction, plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
-          --form-clusters, persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
+          --load-early, form-clusters, persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
           skip-identities, split-slots, join-channels, alloc-shared, join-dots-->  scheduled
           --tile-to-ptx, overlap-waits, overlap-launches-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
@@ -31,6 +31,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "async": ("split-reduction", "plan-dataflow"),
     "layout": ("infer-layouts",),
     "schedule": (
+        "load-early",
         "form-clusters",
         "persist-grid",
         "stage-stores",
@@ -50,6 +51,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("split-reduction", "plan-dataflow", "a loop is split while its loads, which no other block may see, are values"),
     ("plan-dataflow", "infer-layouts", "buffers must exist before they are laid out, and layouts depend on the number of warps"),
     ("infer-layouts", "specialize-warps", "what can be loaded by another role depends on how it is copied"),
+    ("infer-layouts", "load-early", "how many registers a load fills depends on its layout"),
+    ("load-early", "specialize-warps", "a load is moved within one stream of operations"),
     ("infer-layouts", "form-clusters", "what blocks can share depends on how it is copied and where it lies"),
     ("form-clusters", "persist-grid", "blocks of a cluster walk the grid side by side"),
     ("infer-layouts", "persist-grid", "whether a kernel will hold a multiprocessor depends on how its tiles are copied"),

@@ -36,6 +36,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError, nearest_location
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout_attrs import SharedLayoutAttr
 from .alloc_shared import MBARRIER_BYTES, slot_bytes, slot_stride
 from .base import Pass, PassContext
@@ -55,8 +56,8 @@ class CheckAsync(Pass):
     name: ClassVar[str] = "check-async"
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            if any(isinstance(op, async_copy.ChannelOp | async_copy.DotOp) for op in kernel.walk()):
+        for kernel in kernels_in(module):
+            if inside(kernel, async_copy.ChannelOp, async_copy.DotOp):
                 if not _Explorer(kernel).run():
                     context.emitter.note(
                         kernel,
@@ -406,6 +407,8 @@ class _Path:
                     op.predicate.value.data
                 ]
                 return compare(predicate, self._form(op.operands[0]), self._form(op.operands[1]))
+            case tile.CmpOp() if isinstance(op.lhs.type, IndexType | IntegerType) and not _is_bool(op.lhs.type):
+                return compare(op.predicate.data.value, self._form(op.lhs), self._form(op.rhs))
             case arith.AndIOp() | arith.OrIOp() | arith.XOrIOp() if _is_bool(op.results[0].type):
                 kind = {"arith.andi": "and", "arith.ori": "or", "arith.xori": "xor"}[op.name]
                 return Condition(kind, parts=tuple(self._condition(self._get(value), value) for value in op.operands))

@@ -21,6 +21,7 @@ of one row cannot be loaded at once: those are transposed on their way into shar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
@@ -99,25 +100,39 @@ class DotKind:
         return self.tensor_core and (self.size == 1 or (wgmma and self.size != 2))
 
 
+TF32 = StringAttr("tf32")
+
+
 def operand_elements(op: tile.DotOp | async_copy.DotOp) -> tuple[Attribute, Attribute, Attribute]:
     """The element types of a dot's left and right operand and of its accumulator."""
+    return _element(op.lhs.type), _element(op.rhs.type), element_type(async_copy.pending_tile(op.acc.type))
 
-    def element(kind: Attribute) -> Attribute:
-        return kind.element if isinstance(kind, async_copy.BufferType) else element_type(kind)
 
-    return element(op.lhs.type), element(op.rhs.type), element_type(async_copy.pending_tile(op.acc.type))
+def _element(kind: Attribute) -> Attribute:
+    return kind.element if isinstance(kind, async_copy.BufferType) else element_type(kind)
 
 
 def dot_kind(op: tile.DotOp | async_copy.DotOp) -> DotKind:
     """The kind of a dot op. Raises TeselaError for types that nothing multiplies."""
-    lhs, rhs, acc = operand_elements(op)
-    sums = ACCUMULATORS.get(str(lhs))
+    lhs, rhs, acc, *_ = op.operands
+    found = _kind_of(lhs.type, rhs.type, acc.type, op.attributes.get(tile.PRECISION) == TF32)
+    if found is not None:
+        return found
+    elements = operand_elements(op)
+    sums = ACCUMULATORS.get(str(elements[0]))
     if sums is None:
         known = ", ".join(ACCUMULATORS)
-        raise TeselaError.at(op, f"dot takes no operands of {lhs}; it takes {known}", "convert the operands (tile.cast; x.to(f16) in Python)")
-    if str(acc) not in sums:
-        hint = f"accumulate in {sums[0]} and cast the result with tile.cast"
-        raise TeselaError.at(op, f"a dot of {lhs} sums in {' or '.join(sums)}, but the accumulator is {acc}", hint)
-    if op.attributes.get(tile.PRECISION) == StringAttr("tf32"):
+        raise TeselaError.at(op, f"dot takes no operands of {elements[0]}; it takes {known}", "convert the operands (tile.cast; x.to(f16) in Python)")
+    hint = f"accumulate in {sums[0]} and cast the result with tile.cast"
+    raise TeselaError.at(op, f"a dot of {elements[0]} sums in {' or '.join(sums)}, but the accumulator is {elements[2]}", hint)
+
+
+@lru_cache(maxsize=1024)
+def _kind_of(left: Attribute, right: Attribute, sums: Attribute, tf32: bool) -> DotKind | None:
+    """The kind of dots of values of these types; None where nothing multiplies them."""
+    lhs, rhs, acc = _element(left), _element(right), element_type(async_copy.pending_tile(sums))
+    if str(acc) not in ACCUMULATORS.get(str(lhs), ()):
+        return None
+    if tf32:
         return DotKind("tf32", "tf32", "f32", 4)
     return DotKind(PTX_NAMES[str(lhs)], PTX_NAMES[str(rhs)], PTX_NAMES[str(acc)], memory_bytes(lhs))

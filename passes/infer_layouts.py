@@ -25,6 +25,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue, Use
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
+from ..dialects.inside import kernels_in
 from ..dialects.layout import SharedLayout, TVLayout
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr, with_layout
 from ..dialects.pins import COPY, INSTRUCTION, LAYOUT, SHARED, words_of
@@ -45,7 +46,7 @@ class InferLayouts(Pass):
     def run(self, module: ModuleOp, context: PassContext) -> None:
         self.solved: list[Solved] = []
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             split_free_values(kernel)
             made = build(kernel, target)
             self.solved.append(Solved(made, solve(made)))

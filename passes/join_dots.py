@@ -75,7 +75,7 @@ def can_join(first: async_copy.DotOp, second: async_copy.DotOp | None, warps: in
     choice = dot_rules.dot_requirements(first, warps, target)
     if choice != dot_rules.dot_requirements(second, warps, target) or dot_kind(first) != dot_kind(second):
         return False
-    if choice.unit != "wgmma" or choice.groups[1] > 1 or len(choice.pieces) > 1 or choice.pieces[0] != dot_rules.dot_shape(first).n:
+    if choice.unit != "wgmma" or choice.swapped or choice.groups[1] > 1 or len(choice.pieces) > 1 or choice.pieces[0] != dot_rules.dot_shape(first).n:
         return False
     columns, before = 2 * choice.pieces[0], joined_before(first)
     while before is not None:

@@ -664,10 +664,11 @@ def _fit(made: LayoutProblem, variable: Variable[SharedLayout], dot: Dot, index:
         row = []
         for layout in variable.candidates:
             fits = layout.covers(reach)
-            by_descriptor = way.choice.unit == "wgmma" and (index == 1 or way.choice.lhs is None)
+            in_rows = index == int(way.choice.swapped)  # of the instruction, where slabs start at whole spans
+            by_descriptor = way.choice.unit == "wgmma" and (not in_rows or way.choice.lhs is None)
             if fits and by_descriptor:
                 inner = layout.core_order(size)
-                fits = inner is not None and (index == 0 or way.any_start or inner[0] != dims[1])
+                fits = inner is not None and (in_rows or way.any_start or inner[0] != dims[index])
             if fits and kind.k_contiguous(by_descriptor):
                 fits = layout.contiguous(dims[-1] if index == 0 else dims[-2]) > 1
             row.append(0 if fits else FORBIDDEN)

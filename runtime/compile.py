@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,12 +23,14 @@ from ..dialects.diagnostics import TeselaError, called_by_users
 from ..dialects.launch_plan import LaunchPlan
 from ..dialects.target import Target, get_target
 from ..dialects.work import Work
+from .assemble import started_ahead
 from .cache import Entry, compiler_fingerprint, digest, get_cache
+from .compiling import uncollected, working
 from .contract import Contract
 from .entries import contract_from_json, contract_to_json, read_variant, variant_entry
 from .kernel import Kernel
 from .launch import DUMP_VARIABLE, Variant, write_dump
-from .space import PINS, SWITCHES
+from .space import pin_fault
 from .specialize import Facts, contract_of, kernels_of, specialize
 from .variants import Programs
 
@@ -60,8 +61,6 @@ class OpenSource(Protocol):
         ...
 
 
-_compiling = threading.RLock()
-"""Held by whoever works on IR: the compiler is Python, threads would gain nothing, and xDSL promises them nothing."""
 log = logging.getLogger("tesela")
 
 
@@ -76,16 +75,17 @@ class Source:
 
     @property
     def module(self) -> ModuleOp:
-        with _compiling:
+        with working:
             if self._module is None:
-                self._module = self._make()
+                with uncollected():
+                    self._module = self._make()
             return self._module
 
     def digest(self) -> str:
         """A digest of the module's text with its places: those stand in the code, for profilers, and in messages."""
         from ..dialects.parsing import print_module
 
-        with _compiling:
+        with working:
             return digest(print_module(self.module, debuginfo=True))
 
 
@@ -131,7 +131,7 @@ class ModuleCompiler:
     @property
     def module(self) -> ModuleOp:
         """The tile-level module. Raises TeselaError where it is no longer what the contract was read from."""
-        with _compiling:
+        with working:
             module = self.source.module
             if not self._checked and self.source.digest() != self.program.ir:
                 hint = "compile it again, or leave alone the functions and values that it reads"
@@ -196,7 +196,7 @@ class ModuleCompiler:
         """The program under these facts, with whatever was done to it already, to be counted and compiled."""
         from ..lowering.count_work import Count
 
-        with _compiling:
+        with working, uncollected():
             found, self._count = self._count, None
             if found is None or found[:2] != (facts, target):
                 found = facts, target, Count(specialize(self.module, self.name, facts, self.pins), target)
@@ -210,12 +210,18 @@ class ModuleCompiler:
     def _compile(self, facts: Facts, target: Target, dump: str | None) -> Variant:
         from ..lowering.pipeline import finish
 
-        with self._under_way(facts, target) as count:
-            done = finish(count.uncounted())
-            log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
-            stem = self._dump(Path(dump), facts, target, done.ptx, done.plan) if dump else None
+        waiting = started_ahead()
+        try:
+            with self._under_way(facts, target) as count:
+                done = finish(count.uncounted())
+                log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
+                stem = self._dump(Path(dump), facts, target, done.ptx, done.plan) if dump else None
+        except BaseException:
+            if waiting is not None:
+                waiting.close()
+            raise
         self.forget()
-        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, dump=stem)
+        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, dump=stem, waiting=waiting)
 
     def _dump(self, folder: Path, facts: Facts, target: Target, ptx: str, plan: LaunchPlan) -> Path:
         """Write all levels; gives what the files' names begin with."""
@@ -231,14 +237,14 @@ class ModuleCompiler:
         """The text of the module at a level of `lowering.pipeline.STAGES`. Raises TeselaError for an unknown level."""
         from ..dialects.parsing import print_module
 
-        with _compiling:
+        with working:
             return print_module(self.lowered(level, facts, target))
 
     def lowered(self, level: str, facts: Facts, target: Target) -> ModuleOp:
         """A new module at a level."""
         from ..lowering.pipeline import lower_to
 
-        with _compiling:
+        with working:
             module = specialize(self.module, self.name, facts, self.pins)
             lower_to(module, level, target)
             return module
@@ -309,13 +315,8 @@ def _kernel(
 def check_pins(pins: Mapping[str, int]) -> None:
     """Raises TeselaError for a choice that cannot be pinned, or a value that is no positive integer."""
     for name, value in pins.items():
-        if name not in PINS:
-            raise TeselaError.at(None, f"'{name}' cannot be pinned", f"what can: {', '.join(PINS)}")
-        if name in SWITCHES:
-            if value not in (0, 1):
-                raise TeselaError.at(None, f"{name} is pinned to {value!r}, but 0 or 1 is required")
-        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise TeselaError.at(None, f"{name} is pinned to {value!r}, but a positive integer is required")
+        if (fault := pin_fault(name, value)) is not None:
+            raise TeselaError.at(None, *fault)
 
 
 def read_program(source: Source, kernel: str | None) -> Program:
@@ -341,7 +342,7 @@ def _make_program(source: Source, kernel: str | None, with_digest: bool) -> Prog
     from ..lowering.pipeline import select_kernel
     from ..passes.split_reduction import find_loop
 
-    with _compiling:
+    with working:
         name = select_kernel(source.module, kernel)
         op = kernels_of(source.module)[name]
         can_split = "split" not in op.attributes and find_loop(op).loop is not None

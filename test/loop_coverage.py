@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
     from xdsl.ir import Operation
 
+    from tesela.dialects import async_copy
+
 MANY = 9
 
 

@@ -211,6 +211,7 @@ class Way:
     staged: bool
     early: bool
     wide: bool
+    dots: str
     order: str | int
 
     def attributes(self, overlapped: bool) -> str:
@@ -221,7 +222,8 @@ class Way:
         stated = {"warp_specialize": overlapped and self.roles, "join_channels": self.joined, "stage_stores": overlapped and self.staged}
         if not overlapped or self.persistent is not None:
             stated["persistent"] = overlapped and bool(self.persistent)
-        return ", ".join([f"{name} = {value} : i64" for name, value in listed.items()] + [f"{name} = {str(value).lower()}" for name, value in stated.items()])
+        words = [f'dots = "{self.dots}"'] if overlapped else []
+        return ", ".join(words + [f"{name} = {value} : i64" for name, value in listed.items()] + [f"{name} = {str(value).lower()}" for name, value in stated.items()])
 
     def text(self, program: Program, overlapped: bool) -> str:
         text = program.text(self.stages if overlapped else 1, self.attributes(overlapped))
@@ -253,6 +255,7 @@ def random_way(seed: int, program: Program) -> Way:
         early=rng.random() < 0.7,
         wide=wide,
         order=rng.choice(ORDERS),
+        dots=rng.choice(("in-flight", "in-flight", "late", "late", "awaited")),
     )
 
 
@@ -275,9 +278,10 @@ def multiprocessors(count: int) -> Iterator[None]:
 
 
 def examine(seed: int) -> Outcome:
-    """Runs the program of a seed: with its stages and roles against with neither, in the simulator, judged; and the scheduled level against the text, in
-    the interpreter."""
+    """Runs the program of a seed: with its stages and roles against with neither, in the simulator, judged; the scheduled level against the text, in
+    the interpreter; and what became of its barriers by check-barriers."""
     from tesela.dialects.parsing import parse_module
+    from tesela.lowering.check_barriers import CheckBarriers
     from tesela.passes import get_pass
     from tesela.passes.base import PassContext
     from tesela.runtime.compile import compile
@@ -298,6 +302,8 @@ def examine(seed: int) -> Outcome:
         with order("latest" if number == 0 else way.order, races=number > 0), multiprocessors(way.multiprocessors):
             compiled(**arrays, L=way.trips, device="sim")
         runs.append(arrays)
+        if number == 1:
+            CheckBarriers(walks=1).run(parse_module(compiled.ir("ptx-ir", facts=compiled.last.facts)), PassContext())
         scheduled = parse_module(compiled.ir("schedule", facts=compiled.last.facts))
         points = -(-program.rows // rows) if "M ceildiv" in program.grid else 1
         seen = covered(scheduled, compiled.last.plan, points, way.multiprocessors)

@@ -37,7 +37,7 @@ MULTIPROCESSORS = 132
 
 
 def opened(function: tesela.KernelFunction, target: str) -> tuple[tesela.Kernel, Programs]:
-    kernel = tesela.compile(function, target, cached=False, **{name: bf16 for name in function.type_variables})
+    kernel = tesela.compile(function, target, cached=False, **dict.fromkeys(function.type_variables, bf16))
     assert isinstance(kernel._compiler, Programs)
     return kernel, kernel._compiler
 
@@ -92,7 +92,7 @@ def test_few_programs_are_counted(monkeypatch):
         m, n, k = shape
         counted.clear()
         kernel.variant((m, k), (n, k), (m, n))
-        assert len(counted) <= 2
+        assert len(counted) <= 3 < len(programs.labels) / 2
 
 
 def test_a_program_that_was_counted_compiles_to_the_same():
@@ -100,10 +100,10 @@ def test_a_program_that_was_counted_compiles_to_the_same():
     for name in ("gemm of the examples", "linear", "softmax"):
         kernel, programs = opened(OPEN[name], "sm_90a")
         facts, target = usual_facts(kernel.contract), get_target("sm_90a")
-        for count in (lambda compiler: compiler.floor(facts, target), lambda compiler: compiler.work(facts, target)):
+        for count in (ModuleCompiler.floor, ModuleCompiler.work):
             compiler = programs.compiler(Choice())
             assert isinstance(compiler, ModuleCompiler)
-            count(compiler)
+            count(compiler, facts, target)
             made = compiler(facts, target)
             fresh = compile_kernel(specialize(compiler.module, kernel.name, facts, compiler.pins), target=target)
             assert made.ptx == fresh.ptx and made.plan == fresh.plan and made.messages == fresh.diagnostics

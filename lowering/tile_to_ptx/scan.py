@@ -34,7 +34,7 @@ from .combining import Function, from_words, skipping, to_words
 from .context import Context, element_bits, lowers
 from .elements import check_lowered, from_int, is_double, is_float, to_int
 from .elementwise import from_work, to_work
-from .reduce import Combine, Parts, combiner, identity_of
+from .reduce import Combine, Parts, combiner, identity_of, side_by_side
 from .shapes import convert_tile, inside_tile
 
 ALL_LANES = 0xFFFFFFFF
@@ -271,18 +271,26 @@ class _Scan:
         ctx.barrier()  # the scratch may still be read for something else
         mine = ctx.thread_digit(weight, digit.extent)
         own = [ctx.add(ctx.shared_address(base + starts[k]), ctx.mul(slot, size)) for k, size in enumerate(sizes)]
-        for part, size, address in zip(self.totals, sizes, own):
+        first = [starts[k] for k in range(len(sizes))]
+        for part, size, address, start in zip(self.totals, sizes, own, first):
             place = ctx.add(address, ctx.mul(mine, count * slots * size))
-            ctx.inst(f"st.shared.{part.type.cls}", [place, part], offsets=[i * slots * size for i in range(count)], guard=writer)
+            form, offsets = side_by_side(part.type.cls, size, count, start) if slots == 1 else (part.type.cls, [i * slots * size for i in range(count)])
+            ctx.inst(f"st.shared.{form}", [place, part], offsets=offsets, guard=writer)
         ctx.barrier()
         turn = self._turn(digit, weight)
+        together = slots == count == 1  # then all warps' totals lie side by side
+        loaded: Parts = []
+        if together:
+            for part, size, address, start in zip(self.totals, sizes, own, first):
+                form, offsets = side_by_side(part.type.cls, size, digit.extent, start)
+                loaded.append(ctx.inst(f"ld.shared.{form}", [address], [reg(part.type.cls, digit.extent)], offsets=offsets))
         running: Parts | None = None
         before = self.totals  # of no use in the first block
         for number, e in enumerate(self._turns(digit.extent)):
-            read = []
-            for part, size, address in zip(self.totals, sizes, own):
-                offsets = [(e * count + i) * slots * size for i in range(count)]
-                read.append(ctx.inst(f"ld.shared.{part.type.cls}", [address], [part.type], offsets=offsets))
+            read = [ctx.pick(part, [e]) for part in loaded]
+            for part, size, address, start in [] if together else zip(self.totals, sizes, own, first):
+                form, at = side_by_side(part.type.cls, size, count, start) if slots == 1 else (part.type.cls, [i * slots * size for i in range(count)])
+                read.append(ctx.inst(f"ld.shared.{form}", [address], [part.type], offsets=[e * count * slots * size + offset for offset in at]))
             if running is not None and self.results is not None:
                 before = self._choose(ctx.compare("eq", "s32", turn, number), running, before)
             running = read if running is None else self.combine(running, read)
