@@ -285,7 +285,7 @@ class _Region:
 
 
 def _reads(op: Operation) -> list[SSAValue]:
-    return [value for inner in op.walk() for value in inner.operands]
+    return [value for inner in op.walk() for value in inner.operands] if op.regions else list(op.operands)
 
 
 def _renamed(op: Operation) -> list[Atom]:

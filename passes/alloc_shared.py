@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Operation, Region
 
@@ -263,7 +264,9 @@ def _too_much(kernel: tile.KernelOp, rings: Sequence[_Ring], total: int, target:
 
     deepest = max((ring.depth for ring in rings), default=1)
     fitting = bisect_right(range(1, deepest + 1), target.max_shared_bytes, key=needed)
-    hint = f"at most {fitting} stages fit" if fitting else "not even one stage fits: make the tiles smaller"
+    stated = next((op.attributes["stages"] for op in (kernel, *inside(kernel, scf.ForOp)) if "stages" in op.attributes), None)
+    pinned = f"stages = {stated.value.data} is stated, and " if isinstance(stated, IntegerAttr) else ""
+    hint = f"{pinned}at most {fitting} stages fit" if fitting else "not even one stage fits: make the tiles smaller"
     return TeselaError.at(
         kernel,
         f"the buffers take {total} bytes of shared memory, a block of {target.name} can have {target.max_shared_bytes}",

@@ -177,18 +177,18 @@ class Model:
             self.filled[channel, block, 0] = [0.0] * (self._depth(channel) - 1)
             self.put_count[channel, block, 0] = len(self.filled[channel, block, 0])
         ends: list[float] = []
-        while True:
-            running = [stream for stream in self.streams if stream.produces or stream.trip < total]
-            if all(stream.produces for stream in running):
-                break
-            for stream in sorted(running, key=lambda stream: stream.now):
-                before = stream.trip
-                if self._advance(stream):
-                    if stream is self.streams[0] and stream.trip > before:
-                        ends.append(stream.now)
-                    break
-            else:
-                break  # a loop that the model cannot follow: what it waits for is not among its streams
+        while (stream := self._earliest(total)) is not None:
+            before = stream.trip
+            if not self._advance(stream):  # it waits for another one
+                others = [other for other in self.streams if other is not stream and (other.produces or other.trip < total)]
+                for stream in sorted(others, key=lambda other: other.now):
+                    before = stream.trip
+                    if self._advance(stream):
+                        break
+                else:
+                    break  # a loop that the model cannot follow: what it waits for is not among its streams
+            if stream is self.streams[0] and stream.trip > before:
+                ends.append(stream.now)
         if len(ends) <= SETTLING_TRIPS:
             return ends[-1] / len(ends) if ends else 0.0
         self.start = ends[-2]
@@ -197,6 +197,16 @@ class Model:
     def _ring(self, stream: _Stream, step: Step) -> _Ring:
         """What a warpgroup reads of a channel's slots."""
         return step.channel, stream.block, stream.group % self.body.parts.get(step.channel, 1)
+
+    def _earliest(self, total: int) -> _Stream | None:
+        """The stream that is least far, the first of equals; None when all consumers have done so many trips."""
+        found, consumes = None, False
+        for stream in self.streams:
+            if stream.produces or stream.trip < total:
+                consumes |= not stream.produces
+                if found is None or stream.now < found.now:
+                    found = stream
+        return found if consumes else None
 
     def _depth(self, channel: Key) -> int:
         return self.body.slots.get(channel, 1)

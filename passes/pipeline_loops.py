@@ -44,6 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from xdsl.dialects import arith, scf
@@ -64,7 +65,7 @@ from .delay_dots import Delay, delay_dot
 from .divisibility import growth, is_inside
 from .dot_types import dot_kind
 from .schedule_problem import ScheduleProblem, decide, state
-from .stages import constant_value, trip_count
+from .stages import constant_value, latency, trip_clocks, trip_count
 
 
 @dataclass
@@ -143,6 +144,11 @@ class Loop:
     @property
     def block(self) -> Block:
         return self.op.body.block
+
+    @cached_property
+    def pace(self) -> tuple[int, float]:
+        """(latency of its copies, clocks of a trip), as it is before anything is moved."""
+        return latency(self), trip_clocks(self)
 
     def carried_dots(self) -> set[Operation]:
         return {dot for chain in self.chains for dot in chain.dots}

@@ -53,11 +53,9 @@ from .split_slots import warpgroups_apart
 from .stages import (
     LONG_TRIP,
     MOST_STAGES,
-    latency,
     runs_of,
     stated_depth,
     stated_stages,
-    trip_clocks,
     trip_count,
     trips_of,
 )
@@ -123,13 +121,15 @@ class LoopProblem:
     trips: int
     blocks: int
     intervals: dict[Way, float] = field(default_factory=dict)
-    own: dict[Structure, float] = field(default_factory=dict)
+    own: dict[tuple[Structure, bool], float] = field(default_factory=dict)
 
     def alone(self, way: Way) -> float:
-        """Clocks of a trip of one warpgroup that has the units to itself and whose copies are there: slots make no difference."""
-        if way.structure not in self.own:
-            self.own[way.structure] = Model(arrange(self.loop, way).alone()).run()
-        return self.own[way.structure]
+        """Clocks of a trip of one warpgroup that has the units to itself and whose copies are there: how many slots there are makes no difference, unless nothing is moved
+        for want of a second one."""
+        key = (way.structure, way.stages > 1)
+        if key not in self.own:
+            self.own[key] = Model(arrange(self.loop, way).alone()).run()
+        return self.own[key]
 
     def interval(self, way: Way) -> float:
         """Clocks of a trip, by the model; of several blocks that take turns, of each."""
@@ -159,6 +159,19 @@ class ScheduleProblem:
         """The way of a loop."""
         assert self.answer is not None
         return self.options[number][self.answer.choice[number]].about
+
+    def clocks(self) -> float:
+        """What a block's loops take as they are decided, about: their trips, and, where the threads that compute issue the copies, too, the wait for the first ones each time that
+        a loop begins, unless other blocks compute meanwhile."""
+        total = 0.0
+        for number, loop in enumerate(self.loops):
+            way, own = self.chosen(number), not all(ring.elsewhere for ring in loop.loop.rings)
+            if loop.bound is not None:
+                total += loop.runs * loop.trips * loop.interval(way)
+            else:
+                total += _waits(loop, way.stages)
+            total += loop.runs * loop.loop.pace[0] / loop.blocks if own else 0.0
+        return total
 
 
 # ---- the problem ----------------------------------------------------------------------------------------------------
@@ -345,12 +358,13 @@ def option_of(problem: ScheduleProblem, loop: LoopProblem, way: Way) -> Option:
 
 def _waits(loop: LoopProblem, stages: int) -> float:
     """Clocks that the whole kernel waits for a loop's copies, about."""
-    return loop.runs * loop.trips * max(0.0, latency(loop.loop) - (stages - _in_use(loop.loop, loop.loop.rings)) * trip_clocks(loop.loop))
+    late, clocks = loop.loop.pace
+    return loop.runs * loop.trips * max(0.0, late - (stages - _in_use(loop.loop, loop.loop.rings)) * clocks)
 
 
 def _late_copies(loop: Loop, stages: int, times: int, light: int | None = None) -> float:
     """Clocks that all trips, `times` of them, wait for copies if these take a trip longer, unless a trip is long."""
-    late, clocks = latency(loop), trip_clocks(loop)
+    late, clocks = loop.pace
     spare = clocks if clocks < LONG_TRIP * late else 0.0
     found = times * max(0.0, late + spare - (stages - _in_use(loop, loop.rings)) * clocks)
     if light is not None:

@@ -281,7 +281,21 @@ class _Generator:
     def scan(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: bool(t.shape) and t.element != "i1"):
             kind, axis = self.random.choice(("sum", "prod", "max", "min")), self.random.randrange(len(a[1].shape))
-            self.add(body, scope, a[1], "tile.scan", [a[0]], kind=kind, axis=axis, exclusive=self.random.random() < 0.3)
+            draw = self.random.random
+            if draw() < 0.4:
+                self.combine(body, scope, *a, axis)
+                return
+            self.add(body, scope, a[1], "tile.scan", [a[0]], kind=kind, axis=axis, exclusive=draw() < 0.3, reverse=draw() < 0.3)
+
+    def combine(self, body: Body, scope: Scope, value: int, kind: Type, axis: int) -> None:
+        """A scan or a fold by a function, of two tiles."""
+        draw, fold = self.random.random, self.random.random() < 0.4
+        names = [name for name in p.COMBINING if name != "steps" or kind.element not in p.FLOATS]
+        result = Type(kind.element, (*kind.shape[:axis], *kind.shape[axis + 1 :])) if fold else kind
+        self.add(
+            body, scope, result, "tile.combine", [value, self.of_type(body, scope, kind)], axis=axis, function=self.random.choice(names), fold=fold,
+            reverse=draw() < 0.4, exclusive=draw() < 0.4, second=draw() < 0.5,
+        )  # fmt: skip
 
     def reduce(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: bool(t.shape) and t.element != "i1"):
