@@ -9,7 +9,20 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 import pytest
-from pipelined_programs import ATTENTION, DUAL, GEMM, IN_PLACE, LAST, NESTED, ORDERS, STORES, TRIANGLE, WRITTEN, Program, order
+from pipelined_programs import (
+    ATTENTION,
+    DUAL,
+    GEMM,
+    IN_PLACE,
+    LAST,
+    NESTED,
+    ORDERS,
+    STORES,
+    TRIANGLE,
+    WRITTEN,
+    Program,
+    order,
+)
 
 import tesela
 from tesela import Array, TeselaError, bf16, f32, i32
