@@ -2,7 +2,7 @@
 
 A channel has `depth` buffers, one after another, each at a multiple of what its layout's swizzle wants (the hardware swizzles addresses,
 so the pattern must start where the buffer does). A channel that TMA fills has an mbarrier of 8 bytes for each buffer, which counts
-its bytes (PTX ISA 9.0 §9.7.13.15); one between roles has a second for each, on which its readers arrive. Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
+its bytes (PTX ISA 9.0 §9.7.13.15); one between roles has a second for each, on which its readers arrive; where buffers have parts, each part has its own. Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
 Channels in lockstep have one set of mbarriers, and slot n of one lies beside slot n of the others, %a 0, %b 0, %a 1, %b 1, …, unless their alignment would
 leave gaps.
 
@@ -46,7 +46,7 @@ WARP_THREADS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Ring:
-    """A channel's needs: bytes of one buffer (rounded up to `alignment`), and mbarriers for each buffer."""
+    """A channel's needs: bytes of one buffer (rounded up to `alignment`), and mbarriers for each buffer, of all its parts."""
 
     op: async_copy.ChannelOp
     slot_bytes: int
@@ -160,7 +160,7 @@ def region_scratch(region: Region) -> int:
     """`scratch_bound` of what a region holds."""
     bound = 0
     for op in region.walk():
-        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp) and not _renames(op):
+        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp) and not renames(op):
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
         elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
             bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
@@ -188,7 +188,7 @@ def parts_bytes(layout: TVLayout) -> int:
     return -(-layout.num_values // PARTS_VECTOR) * PARTS_VECTOR * 4 * layout.num_threads
 
 
-def _renames(op: Operation) -> bool:
+def renames(op: Operation) -> bool:
     """Whether a reshape leaves every element with the thread that has it."""
     if not isinstance(op, tile.ReshapeOp):
         return False
@@ -222,7 +222,7 @@ def _ring(channel: async_copy.ChannelOp) -> _Ring:
     alignment = layout.alignment(element_bytes)
     puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
     barriers = int(channel.joins_roles() or any(put.via is not None and put.via.data == "tma" for put in puts)) + int(channel.joins_roles())
-    return _Ring(channel, round_up(layout.size() * element_bytes, alignment), alignment, barriers)
+    return _Ring(channel, round_up(layout.size() * element_bytes, alignment), alignment, barriers * channel.part_count)
 
 
 def _place(kernel: tile.KernelOp, rings: Sequence[_Ring], target: Target) -> None:

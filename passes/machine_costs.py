@@ -10,6 +10,9 @@ COPY_LATENCY = {"tma": 1410, "cp.async": 704}
 """From the issue of a copy of one tile to its arrival, from HBM: for `tma` (128×64 elements of bf16) what one of twenty exceeds; for `cp.async` (16 bytes) the mean.
 From L2 472 and 336. What slots must cover."""
 
+THREADS_LATENCY = COPY_LATENCY["cp.async"]
+"""Clocks until another role's threads have filled a slot: as long as a load from memory takes, which is what they do or wait for themselves."""
+
 USUAL_COPY_LATENCY = {"tma": 1100, "cp.async": 704}
 """The mean of the same: what a trip waits for, as a rule."""
 
@@ -61,9 +64,9 @@ BLOCK_START_CLOCKS = 1000
 REFILL_CLOCKS = 160
 """From the last read of a buffer to the next copy into it: a wait for the dots, and one for an elected thread (estimate: a block that loads 37 KB ahead gets 22 bytes a clock)."""
 
-ARRIVAL_CLOCKS = 5500
-"""A fence, an atomic operation in L2, two barriers of the block and the first of the loads, one after another, while memory is busy: splitting a product of few rows in two where that changes
-nothing else took 2.4 to 3.9 µs more (32×8192×8192, 32×6144×4096, 16×7168×7168)."""
+ARRIVAL_CLOCKS = 3500
+"""A fence, an atomic operation in L2, two barriers of the block and the first of the loads, one after another, while memory is busy: fitted to products of 16 to 128 rows in 1 to 16 parts (bench/survey.py);
+splitting one in two where that changes nothing else takes 2.4 to 3.9 µs more (32×8192×8192, 32×6144×4096, 16×7168×7168)."""
 
 MEETING_CLOCKS = 1000
 """Blocks of a cluster meet, and one reads what the others have in shared memory (estimate)."""
@@ -74,9 +77,9 @@ SUM_BYTES_PER_CLOCK = 20
 L2_SHARE_BYTES_PER_CLOCK = 39
 """What L2 gives each multiprocessor when all load at once: 5120 bytes a clock in all (NVIDIA A100 Tensor Core GPU Architecture, "A100 L2 cache"), by 132."""
 
-PARTIAL_SECTOR_COST = 5
+PARTIAL_SECTOR_COST = 2
 """How many times as long a store takes whose warps fill sectors of 32 bytes by halves: results of products in bf16, stored from registers as the
-instruction leaves them, went out at 1.4 to 1.6 TB/s in all (2048³ and 8192³ on an H200, beside the same products with staged stores)."""
+instruction leaves them. Long ones go out at 1.4 to 1.6 TB/s in all (2048³ and 8192³ on an H200, beside the same products with staged stores); what a launch stores once, at its end, costs less (1024³)."""
 
 MEASURED: dict[str, tuple[float, str, float]] = {
     "COPY_LATENCY tma": (COPY_LATENCY["tma"], "tma_memory_slow", 0.03),

@@ -44,7 +44,7 @@ LEAST_TRIPS = 4
 """Trips that a part should have: with fewer, filling its buffers takes longer than what it does."""
 SMALL_GRID = 4
 """A grid of as many points for each multiprocessor is large, and its loops are not split."""
-TOLERANCE = 1.01
+TOLERANCE = 1.02
 SPLIT_TOLERANCE = 1.05
 """How many times as long the best choice without a split must be expected to take: what different rounding is worth, and the model's error."""
 

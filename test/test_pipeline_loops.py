@@ -91,14 +91,14 @@ def test_the_scheduled_program_has_the_same_meaning(name, target):
             assert found[array].tobytes() == wanted[array].tobytes(), f"{array}, {trips} trips"
 
 
-COVERING = (0,)
+COVERING = (6, 11, 16, 21, 36, 42, 46, 56, 64, 97, 110, 129, 138, 150, 151, 174, 194, 205, 216, 219, 246, 272, 276, 315, 588, 681, 684, 749)
 """Programs that have each form of channel, role and loop between them (`covering` of bench/results/random_loops.json)."""
 
 
 def test_random_loops():
     """The first programs, and few that cover every lowering of channels and every form of role: were a form not among them, the test would not see it break."""
     seen: Counter[str] = Counter()
-    for seed in dict.fromkeys((*range(40), *COVERING)):
+    for seed in dict.fromkeys((*range(16), *COVERING)):
         outcome = random_loops.examine(seed)
         assert outcome.wrong is None
         seen.update(outcome.covered)
