@@ -109,7 +109,7 @@ class Way:
 class LoopProblem:
     """One loop. `ways`: the candidates that its registers allow; `too_large`: structures that they do not; `bound`, `alone_bound`: the least clocks of a trip, and with one
     warpgroup, None where the loop is none that the model times; `blocks`: how many a multiprocessor does at a time, which is taken as given: slots are not given up for
-    more of them (a pin does that, as in the variants of small tiles)."""
+    more of them (a pin does that, as in the variants of small tiles); `floors`: the least clocks of a trip in a structure, where they were asked for."""
 
     loop: Loop
     stated: int | None
@@ -122,6 +122,7 @@ class LoopProblem:
     blocks: int
     intervals: dict[Way, float] = field(default_factory=dict)
     own: dict[tuple[Structure, bool], float] = field(default_factory=dict)
+    floors: dict[Structure, float] = field(default_factory=dict)
 
     def alone(self, way: Way) -> float:
         """Clocks of a trip of one warpgroup that has the units to itself and whose copies are there: how many slots there are makes no difference, unless nothing is moved
@@ -137,6 +138,18 @@ class LoopProblem:
             body = replace(arrange(self.loop, way), blocks=self.blocks)
             self.intervals[way] = Model(body).run() / body.blocks
         return self.intervals[way]
+
+    def floor(self, way: Way) -> float:
+        """What its clocks of a trip are at least. Where another way of the same structure is known to miss the bound, dependences, not units, limit it: then the interval
+        with as many slots as there may be, which fewer do not beat, rules out nearly all other numbers of slots unseen."""
+        assert self.bound is not None
+        seen = [found for other, found in self.intervals.items() if other.structure is way.structure]
+        if not seen or min(seen) <= self.bound:
+            return self.bound
+        if way.structure not in self.floors:
+            ways = [other for other in self.ways if other.structure is way.structure]
+            self.floors[way.structure] = self.interval(max(ways, key=lambda other: (other.stages, other.light is None)))
+        return self.floors[way.structure]
 
     def room(self, way: Way) -> int:
         """Bytes of shared memory for its slots."""
@@ -349,10 +362,13 @@ def option_of(problem: ScheduleProblem, loop: LoopProblem, way: Way) -> Option:
     own = max(0, int(times * (loop.alone(way) - loop.alone_bound) / problem.unit))
     bound = loop.bound
 
-    def cost() -> Cost:
-        return (max(0, int(times * (loop.interval(way) - bound) / problem.unit)), spare, own, room)
+    def late(interval: float) -> int:
+        return max(0, int(times * (interval - bound) / problem.unit))
 
-    return Option(str(way), room, (0, spare, own, room), cost, way)
+    def cost() -> Cost:
+        return (late(loop.interval(way)), spare, own, room)
+
+    return Option(str(way), room, (0, spare, own, room), cost, way, floor=lambda: (late(loop.floor(way)), spare, own, room))
 
 
 def _waits(loop: LoopProblem, stages: int) -> float:
