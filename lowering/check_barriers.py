@@ -572,7 +572,15 @@ class _Walk:
         return None if base is None else base + offsets[number if number < len(offsets) else 0]
 
     def _wait_parity(self, op: WaitParityOp, mask: np.ndarray) -> Steps:
-        address = self._number_at(op, op.barrier, mask, "the mbarrier's address") + (op.offset.value.data if isinstance(op.offset, IntegerAttr) else 0)
+        """Warpgroups may wait for mbarriers of their own."""
+        found = self.values.get(op.barrier)
+        addresses = np.broadcast_to(self._known(op, None, "the mbarrier's address") if found is None else found, mask.shape)
+        for address in np.unique(addresses[mask]):
+            yield from self._wait_at(op, int(address), mask & (addresses == address))
+        return []
+
+    def _wait_at(self, op: WaitParityOp, address: int, mask: np.ndarray) -> Steps:
+        address += op.offset.value.data if isinstance(op.offset, IntegerAttr) else 0
         parity = self._number_at(op, op.phase, mask, "the parity")
         self._count()
         self.seen.setdefault(op, set()).add(address)
@@ -609,7 +617,9 @@ class _Walk:
             case "tma_load" | "cp_bulk":
                 self._copy(op, row, args, mask)
             case "wgmma":
-                self.protocol.read(op, [(self.values[arg] & 0x3FFF) << 4 for arg in _descriptors(op) if isinstance(self.values.get(arg), int)], mask, True)
+                starts = [(self.values[arg] & 0x3FFF) << 4 for arg in _descriptors(op) if self.values.get(arg) is not None]
+                for part in _by(mask, WARP * WARPGROUP_WARPS):
+                    self.protocol.read(op, {int(np.broadcast_to(start, mask.shape)[part][0]) for start in starts}, part, True)
             case "wgmma_commit":
                 self.protocol.commit(mask)
             case "wgmma_wait":
@@ -618,7 +628,8 @@ class _Walk:
                 for number in range(op.repeats()):
                     address = self._addresses(op, args[0], number)
                     if address is not None and self.protocol.fills:
-                        self.protocol.read(op, np.unique(address[mask]) if isinstance(address, np.ndarray) else [address], mask, False)
+                        for part in _by(mask, WARP) if isinstance(address, np.ndarray) else [mask]:
+                            self.protocol.read(op, np.unique(np.broadcast_to(address, mask.shape)[part]), part, False)
             case "bar_sync":
                 which = self._number_at(op, args[0], mask, "the barrier's number")
                 count = self._number_at(op, args[1], mask, "the barrier's threads") if len(args) > 1 else self.threads
@@ -740,6 +751,15 @@ def _imm(op: InstOp) -> int:
     value = op.imms.data[0]
     assert isinstance(value, IntegerAttr)
     return value.value.data
+
+
+def _by(mask: np.ndarray, threads: int) -> Iterable[np.ndarray]:
+    """The mask in parts of so many threads: its warps, or warpgroups."""
+    for start in range(0, len(mask), threads):
+        part = np.zeros_like(mask)
+        part[start : start + threads] = mask[start : start + threads]
+        if part.any():
+            yield part
 
 
 def _uniform(value: Value, mask: np.ndarray) -> int | None:
