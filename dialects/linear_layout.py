@@ -461,24 +461,41 @@ def _ways(byte_addresses: Iterable[int]) -> int:
 
 
 def _wavefronts_by_count(registers: TVLayout, shared: SharedLayout, element_bytes: int, width: int, lanes: int) -> int:
-    """The wavefronts of the worst warp-wide access, by listing the words of each."""
-    extents = shared.shape()
-    threads = [registers.thread_coords(t) for t in range(registers.num_threads)]
-    worst = 0
-    for v in range(0, registers.num_values, width):
-        base = registers.value_coords(v)
-        for warp in range(0, registers.num_threads, WARP):
-            total = 0
-            for first in range(warp, min(warp + WARP, registers.num_threads), lanes):
-                words: set[int] = set()
-                for thread in threads[first : min(first + lanes, warp + WARP)]:
-                    at = tuple(a + b for a, b in zip(thread, base, strict=True))
-                    if all(c < n for c, n in zip(at, extents, strict=True)):
-                        start = shared.offset(at) * element_bytes
-                        words.update(range(start // WORD, (start + width * element_bytes - 1) // WORD + 1))
-                total += _ways(word * WORD for word in words)
-            worst = max(worst, total)
-    return worst
+    """The wavefronts of the worst warp-wide access, by listing the words of each: a row for each wavefront, sorted, so that lanes with one word are side by
+    side."""
+    import numpy as np  # for layouts without a matrix only
+
+    def coords(modes: Sequence[Mode]) -> np.ndarray:
+        found = np.zeros((1, registers.rank), np.int64)
+        for mode in modes:
+            steps = np.arange(mode.extent)[:, None, None] * np.array(mode.stride, np.int64)
+            found = (steps + found).reshape(-1, registers.rank) if registers.rank else np.repeat(found, mode.extent, 0)
+        return found
+
+    threads, bases = coords(registers.thread), coords(registers.value)[::width]
+    at = bases[:, None, :] + threads
+    inside = np.ones(at.shape[:2], bool)
+    offsets = np.zeros(at.shape[:2], np.int64)
+    for dim, (extent, digits) in enumerate(zip(shared.shape(), shared.modes, strict=True)):
+        rest = at[..., dim]
+        inside &= rest < extent
+        for limit, stride in digits:
+            offsets += rest % limit * stride
+            rest = rest // limit
+    if (swizzle := shared.swizzle) is not None:
+        offsets = swizzle.apply(offsets)
+    nbytes = width * element_bytes
+    words = offsets[..., None] * element_bytes // WORD + np.arange(max(1, nbytes // WORD))
+    words = np.where(inside[..., None], words, -1)
+    warps = -(-registers.num_threads // WARP)
+    idle = warps * WARP - registers.num_threads
+    words = np.pad(words, ((0, 0), (0, idle), (0, 0)), constant_values=-1)
+    rows = np.sort(words.reshape(len(bases) * warps * WARP // lanes, -1), axis=1)
+    first = rows >= 0
+    first[:, 1:] &= rows[:, 1:] != rows[:, :-1]
+    where = np.nonzero(first)[0] * BANKS + rows[first] % BANKS
+    ways = np.bincount(where, minlength=len(rows) * BANKS).reshape(-1, BANKS).max(axis=1)
+    return int(ways.reshape(-1, WARP // lanes).sum(axis=1).max())
 
 
 def best_swizzle(

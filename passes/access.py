@@ -77,3 +77,18 @@ def vector_access(
         VECTOR_BYTES // size if kind.element_type != i1 else BOOL_VECTOR,
     )
     return position, max(1, width & -width)
+
+
+def vector_form(bits: int, vector: int) -> str:
+    """The type of one access of `vector` elements of `bits` each as instructions spell it: 16-bit elements in pairs, 8-bit ones in fours, where there are
+    so many, and predicates in bytes."""
+    size = max(8, bits)
+    if bits in (8, 16) and vector >= 32 // bits:
+        size, vector = 32, vector * bits // 32
+    return f"v{vector}.b{size}" if vector > 1 else f"b{size}"
+
+
+def vector_widths(bits: int) -> list[int]:
+    """How many elements one access may move, as far as their size says."""
+    most = BOOL_VECTOR if bits == 1 else 8 * VECTOR_BYTES // bits
+    return [1 << i for i in range(most.bit_length())]

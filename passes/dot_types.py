@@ -20,7 +20,9 @@ of one row cannot be loaded at once: those are transposed on their way into shar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
@@ -85,6 +87,48 @@ class DotKind:
         """Whether buffers must have K contiguous."""
         return self.tensor_core and (self.size == 1 or (wgmma and self.size != 2))
 
+    def wgmma_opcode(self, n: int) -> str:
+        """The wgmma of `n` columns."""
+        return f"wgmma.mma_async.sync.aligned.m64n{n}k{self.step}.{self.acc}.{self.lhs}.{self.rhs}"
+
+    @property
+    def mma_opcode(self) -> str:
+        """The mma.sync that multiplies a step: two times 16 of K, converted to f16, where it is emulated."""
+        if self.emulated:
+            return f"mma.sync.aligned.m16n8k16.row.col.{self.acc}.f16.f16.{self.acc}"
+        return f"mma.sync.aligned.m16n8k{self.step}.row.col.{self.acc}.{self.lhs}.{self.rhs}.{self.acc}"
+
+    @property
+    def fma_opcode(self) -> str:
+        return f"fma.rn.{self.acc}"
+
+
+@dataclass(frozen=True, slots=True)
+class DotTypes:
+    """Element types of a dot as programs name them, `precision` as its attribute says ("" for none), and the kind that they make."""
+
+    lhs: str
+    rhs: str
+    acc: str
+    precision: str
+    kind: DotKind
+
+
+def all_dot_types() -> Iterator[DotTypes]:
+    """Every combination of types that a dot takes."""
+    mixed = [{str(kind) for kind in kinds} for kinds in tile.MIXED_OPERANDS]
+    for lhs, rhs in product(ACCUMULATORS, repeat=2):
+        if lhs != rhs and {lhs, rhs} not in mixed:
+            continue
+        size = OPERAND_BYTES[lhs]
+        for acc in ACCUMULATORS[lhs]:
+            yield DotTypes(lhs, rhs, acc, "", DotKind(PTX_NAMES[lhs], PTX_NAMES[rhs], PTX_NAMES[acc], size))
+    yield DotTypes("f32", "f32", "f32", "tf32", TF32)
+
+
+TF32 = DotKind("tf32", "tf32", "f32", 4)
+OPERAND_BYTES = {"f16": 2, "bf16": 2, "f8E4M3FN": 1, "f8E5M2": 1, "i8": 1, "ui8": 1, "f32": 4, "f64": 8}
+
 
 def operand_elements(op: tile.DotOp | async_copy.DotOp) -> tuple[Attribute, Attribute, Attribute]:
     """The element types of a dot's left and right operand and of its accumulator."""
@@ -106,5 +150,5 @@ def dot_kind(op: tile.DotOp | async_copy.DotOp) -> DotKind:
         hint = f"accumulate in {sums[0]} and cast the result with tile.cast"
         raise TeselaError.at(op, f"a dot of {lhs} sums in {' or '.join(sums)}, but the accumulator is {acc}", hint)
     if op.attributes.get(tile.PRECISION) == StringAttr("tf32"):
-        return DotKind("tf32", "tf32", "f32", 4)
+        return TF32
     return DotKind(PTX_NAMES[str(lhs)], PTX_NAMES[str(rhs)], PTX_NAMES[str(acc)], memory_bytes(lhs))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from ..dialects.layout import TVLayout
 
 WARP = 32
+SHIFT = "shfl.sync.up.b32"
+"""What brings a scan of a warp's lanes the results of those before."""
 
 
 @dataclass(frozen=True, slots=True)

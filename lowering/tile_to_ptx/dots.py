@@ -170,7 +170,7 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
             count = n // 2 // per_register
             part = ctx.pick(acc, range(at, at + count))
             at += count
-            opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k{choice.step}.{kind.acc}.{kind.lhs}.{kind.rhs}"
+            opcode = kind.wgmma_opcode(n)
             for step in range(steps):
                 b, form = right
                 b = _advance(ctx, b, form.at(piece * choice.pieces[0], step * choice.step))
@@ -249,14 +249,12 @@ def _dot(ctx: Context, op: tile.DotOp) -> None:
         b = rhs.step(k, [(*at[:-2], k + j, at[-1]) for at in tiles for j in (0, half)])
         if kind.emulated:
             left, right, _ = operand_elements(op)
-            opcode = f"mma.sync.aligned.m16n8k16.row.col.{kind.acc}.f16.f16.{kind.acc}"
             for low, high in zip(_f16_halves(ctx, a, left), _f16_halves(ctx, b, right)):
-                acc = ctx.inst(opcode, [low, high, acc], [acc.type])
+                acc = ctx.inst(kind.mma_opcode, [low, high, acc], [acc.type])
             continue
         if kind.lhs == "tf32":
             a, b = (ctx.inst("cvt.rna.tf32.f32", [x], [x.type]) for x in (a, b))
-        opcode = f"mma.sync.aligned.m16n8k{choice.step}.row.col.{kind.acc}.{kind.lhs}.{kind.rhs}.{kind.acc}"
-        acc = ctx.inst(opcode, [a, b, acc], [acc.type])
+        acc = ctx.inst(kind.mma_opcode, [a, b, acc], [acc.type])
     ctx.set(op.res, acc)
 
 
@@ -284,7 +282,7 @@ def _fma_dot(
         for i in range(len(positions)):
             x = ctx.pick(a, [i * len(rows) + j for j in left])
             y = ctx.pick(b, [i * len(columns) + j for j in right])
-            acc = ctx.inst(f"fma.rn.{kind.acc}", [x, y, acc], [acc.type])
+            acc = ctx.inst(kind.fma_opcode, [x, y, acc], [acc.type])
     return acc
 
 

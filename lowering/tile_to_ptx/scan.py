@@ -23,7 +23,7 @@ from ...dialects import tile
 from ...dialects.layout import TVLayout
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type, shape_of
-from ...passes.scan_layouts import WARP, Digit, axis_digits, scan_layout
+from ...passes.scan_layouts import SHIFT, WARP, Digit, axis_digits, scan_layout
 from .context import Context, element_bits, lowers
 from .elements import check_lowered, from_int, is_double, is_float, to_int
 from .elementwise import from_work, to_work
@@ -129,13 +129,13 @@ class _Scan:
         mine = ctx.thread_digit(weight, digit.extent)
         running, step = self.totals, 1
         while step < digit.extent:
-            before = self._shuffle("up", running, ctx.const(weight * step), ctx.const(0))
+            before = self._shuffle(SHIFT, running, ctx.const(weight * step), ctx.const(0))
             running = self._choose(ctx.compare("ge", "s32", mine, step), self.combine(before, running), running)
             step *= 2
-        before = self._shuffle("up", running, ctx.const(weight), ctx.const(0))
+        before = self._shuffle(SHIFT, running, ctx.const(weight), ctx.const(0))
         self._join(ctx.compare("ge", "s32", mine, 1), before)
         last = ctx.or_(ctx.lane(), weight * (digit.extent - 1))
-        self.totals = self._shuffle("idx", running, last, ctx.const(WARP - 1))
+        self.totals = self._shuffle("shfl.sync.idx.b32", running, last, ctx.const(WARP - 1))
 
     def _join(self, later: SSAValue, before: SSAValue) -> None:
         """Combines `before`, one for each block, with the results of its values, where the thread's block is not the first (`later`)."""
@@ -145,9 +145,9 @@ class _Scan:
         which = range(len(self.coords))
         self.results = self._choose(later, self._prefixed(before, which, size, self.blocks), self.results)
 
-    def _shuffle(self, how: str, value: SSAValue, lane: SSAValue, clamp: SSAValue) -> SSAValue:
+    def _shuffle(self, opcode: str, value: SSAValue, lane: SSAValue, clamp: SSAValue) -> SSAValue:
         ctx, n = self.ctx, value.type.count
-        opcode, rest = f"shfl.sync.{how}.b32", [lane, clamp, ctx.const(ALL_LANES)]
+        rest = [lane, clamp, ctx.const(ALL_LANES)]
         if self.cls == "b64":
             words = ctx.inst("mov.b64", [value], [reg("b32", 2 * n)])
             return ctx.inst("mov.b64", [ctx.inst(opcode, [words, *rest], [reg("b32", 2 * n)])], [value.type])

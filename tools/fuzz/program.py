@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import Any
 
+from ...passes.dot_types import all_dot_types
+
 FLOATS = ("f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2")
 APPROXIMABLE = ("f16", "bf16", "f32")
 INTEGERS = ("i8", "i16", "i32", "i64")
@@ -53,8 +55,8 @@ UNARY: dict[str, tuple[str, ...]] = {
 FLOAT_PREDICATES = ("oeq", "one", "olt", "ole", "ogt", "oge", "ueq", "une", "ult", "ule", "ugt", "uge")
 INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
-DOTS = {"f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", "i8": "i32", "f8E4M3FN": "f32", "f8E5M2": "f32"}
-"""Operand type of a dot -> accumulator type."""
+DOTS = tuple(all_dot_types())
+"""What a dot may multiply and sum in."""
 EFFECTS = ("tile.store", "tile.store_indexed", "tile.atomic", "tile.print", "tile.assert", "tile.sum_parts")
 """Operations that do something although nobody uses a result."""
 ATOMICS: dict[str, tuple[str, ...]] = {
@@ -77,7 +79,7 @@ INLINE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 """Inline PTX: (text, element types of the results, of the operands)."""
 MOST_PRINTED = 16
 """Elements of a tile that is printed."""
-MAX_ELEMENTS = 8192
+MAX_ELEMENTS = 16384
 MAX_WHILE_TRIPS = 3
 
 
@@ -442,11 +444,15 @@ class _Renderer:
         self.define(node, result, f"tile.histogram {self.name(node.args[0])} : {kind} -> {result}")
 
     def op_dot(self, node: Node) -> None:
+        """`precision`: of f32 operands "tf32", else ""."""
         a, b, c = (self.typed(arg) for arg in node.args)
-        require(len(a.shape) == len(b.shape) == len(c.shape) >= 2 and a.element == b.element)
-        require(DOTS.get(a.element) == c.element and a.shape[:-2] == b.shape[:-2] == c.shape[:-2])
+        precision = node.attrs["precision"]
+        require(len(a.shape) == len(b.shape) == len(c.shape) >= 2)
+        require(any((a.element, b.element, c.element, precision) == (t.lhs, t.rhs, t.acc, t.precision) for t in DOTS))
+        require(a.shape[:-2] == b.shape[:-2] == c.shape[:-2])
         require(a.shape[-1] == b.shape[-2] and (a.shape[-2], b.shape[-1]) == c.shape[-2:])
-        self.define(node, c, f"tile.dot {', '.join(map(self.name, node.args))} : {a}, {b} -> {c}")
+        word = f' {{precision = "{precision}"}}' if precision else ""
+        self.define(node, c, f"tile.dot {', '.join(map(self.name, node.args))}{word} : {a}, {b} -> {c}")
 
     # --- Memory ---
 

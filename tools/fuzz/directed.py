@@ -1,0 +1,120 @@
+"""Programs that aim at rows of the instruction table: random ones rarely have dots as wide as 248 columns, or arrays of five dimensions.
+
+A directed program is some dots in a row, each of which layouts could compute by the row that is wanted of it: of its types, as many columns, an array of as
+many dimensions. All the rest is random: rows, steps and tails of K, how operands are stored and where they start, what is computed of them before and
+after, loops round them. Whether a row was used in the end, only the compiled program says (`bench/random_programs.py` counts).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from math import prod
+
+from ...passes.dot_rules import WGMMA_NARROW
+from ...passes.dot_types import DotTypes
+from ...passes.offered_rows import Offered
+from . import program as p
+from .generate import ELEMENTS, Generator, Scope, own_scope
+from .program import Array, Body, Program, Type
+
+ROWS, MORE_ROWS = (64, 64, 64, 16, 33, 40), (100, 128)
+"""For one warpgroup, and for two, which is what the largest of a program's dots decides."""
+MOST_OPERAND = 8192
+"""Elements of an operand: it has a buffer of its own in shared memory, several of them side by side."""
+
+
+def directed(seed: int, wanted: Sequence[Offered]) -> Program:
+    """A program of a dot for each of `wanted`."""
+    return _Directed(seed, wanted).program(0)
+
+
+class _Directed(Generator):
+    def __init__(self, seed: int, wanted: Sequence[Offered]) -> None:
+        super().__init__(seed)
+        self.random = random.Random(f"directed {seed}")
+        self.wanted = wanted
+        widest = max((offered.columns for offered in wanted), default=0)
+        self.rows = MORE_ROWS if MORE_ROWS[-1] * widest <= p.MAX_ELEMENTS and self.random.random() < 0.3 else ROWS
+
+    def program(self, size: int) -> Program:
+        del size
+        self.grid = tuple(self.random.choice((1, 1, 2)) for _ in range(self.random.choice((1, 1, 2))))
+        self.trips = tuple(self.random.choice((0, 1, 2, 3)) for _ in range(2))
+        scope = Scope(indices=[-1 - axis for axis in range(len(self.grid))])
+        for offered in self.wanted:
+            self.aim(self.body, scope, offered)
+        few = not any(offered.columns for offered in self.wanted)  # by mma.sync, also where there is wgmma
+        warps = self.random.choice((1, 2, 2, 4, None) if few else (None, None, None, None, 4))
+        return Program(self.seed, self.grid, self.trips, self.arrays, self.body, warps, self.random.random() < 0.5)
+
+    def aim(self, body: Body, scope: Scope, offered: Offered) -> None:
+        """A dot that could use the row, stored."""
+        rank = offered.array_rank or 2
+        types = offered.types or self.random.choice([t for t in p.DOTS if t.kind.tensor_core])
+        n = offered.columns or self.random.choice((8, 16, 24, 40, 64))
+        m, step = self.random.choice(self.rows), types.kind.step
+        if self.random.random() < 0.3:  # as wide once it is rounded up
+            n -= self.random.randrange(16 if types.kind.integer and n > WGMMA_NARROW else 8)
+        k = step * self.random.choice((1, 1, 2, 3)) + self.random.choice((0, 0, 0, step // 2, 1))
+        while k > step and max(m, n) * k > MOST_OPERAND:
+            k -= step
+        result = Type(types.acc, (m, n))
+        if self.random.random() < 0.25:
+            start = self.of_type(body, scope, result)
+
+            def trip(inner: Scope, nested: Body, args: list[int]) -> None:
+                nested.yields = [self.multiply(nested, inner, types, (m, n, k), rank, args[0])]
+
+            value = self.for_loop(body, scope, [(start, result)], trip)[0]
+        else:
+            value = self.multiply(body, scope, types, (m, n, k), rank, None)
+        for _ in range(self.random.choice((0, 0, 1, 2))):
+            self.random.choice((self.binary, self.unary, self.cast, self.reduce, self.move))(body, Scope([(value, result)], scope.indices, 2))
+        self.store(body, scope, value, result)
+
+    def multiply(self, body: Body, scope: Scope, types: DotTypes, extents: tuple[int, int, int], rank: int, acc: int | None) -> int:
+        m, n, k = extents
+        kind = Type(types.acc, (m, n))
+        a = self.side(body, scope, types.lhs, (m, k), rank)
+        b = self.side(body, scope, types.rhs, (k, n), rank)
+        if acc is None:
+            acc = self.of_type(body, Scope([], scope.indices, scope.depth), kind)
+        return self.add(body, scope, kind, "tile.dot", [a, b, acc], precision=types.precision)
+
+    def side(self, body: Body, scope: Scope, element: str, shape: tuple[int, int], rank: int) -> int:
+        """An operand: a window of an array of `rank` dimensions, stored either way; sometimes computed from it."""
+        scope = own_scope(scope, element)
+        turned = self.random.random() < 0.5
+        stored = shape[::-1] if turned else shape
+        value = self.window(body, scope, Type(element, stored), rank)
+        if element in ELEMENTS and self.random.random() < 0.2:
+            op = self.random.choice([op for op, of in p.UNARY.items() if element in of])
+            value = self.add(body, scope, Type(element, stored), op, [value])
+        if turned:
+            value = self.add(body, scope, Type(element, shape), "tile.transpose", [value], permutation=(1, 0))
+        return value
+
+    def window(self, body: Body, scope: Scope, kind: Type, rank: int) -> int:
+        """A load from an array of its own whose extents are mostly multiples of 4, 8 or 16 bytes, so that copies may be as wide."""
+        rank = max(rank, self.random.choice((2, 2, 2, 3)))
+        dims = [*sorted(self.random.sample(range(rank - 1), 1)), rank - 1]
+        extents = [self.random.choice((1, 2, 3)) for _ in range(rank)]
+        for dim, extent in zip(dims, kind.shape):
+            extents[dim] = extent + self.random.choice((0, 0, 0, 5, -3))
+        unit = self.random.choice((1, 2, 4, 8, 16, 16, 16))
+        extents[-1] = max(1, -(-extents[-1] // unit) * unit)
+        extents = [max(1, extent) for extent in extents]
+        while prod(extents) > 4 * MOST_OPERAND:
+            place = max((d for d in range(rank) if d not in dims), key=lambda d: extents[d])
+            extents[place] -= 1
+        data = self.random.choices(("small", "normal"), (3, 1))[0]
+        view = "sliced" if self.random.random() < 0.05 else "dense"
+        array = Array(f"in{len(self.arrays)}", kind.element, tuple(extents), view, data)
+        self.arrays.append(array)
+        base = [self.random.choice((0, 0, 0, 1)) if d not in dims else 0 for d in range(rank)]
+        base[dims[0]] = self.random.choice((0, 0, 0, 2, -1))
+        base[-1] = self.random.choice((0, 0, 0, 0, unit, -unit, 1))
+        return self.add(
+            body, scope, kind, "tile.load", [], array=array.name, shape=kind.shape, dims=dims, base=base, coefficients=[], fill=False
+        )
