@@ -36,13 +36,14 @@ DOT_RANK = 2
 @dataclass(frozen=True, slots=True)
 class Offered:
     """A row, and what chooses it ('dot', 'matrix', 'shared', 'global', 'copy', 'reduce', 'scan'). Of a dot, `types`, and of wgmma its `columns`; of a tensor copy
-    the dimensions of the array."""
+    the dimensions of the array; of accesses the bits of an element."""
 
     opcode: str
     by: str
     types: DotTypes | None = None
     columns: int = 0
     array_rank: int = 0
+    bits: int = 0
 
 
 def offered_rows(target: Target) -> dict[str, Offered]:
@@ -69,12 +70,12 @@ def _dots(target: Target) -> Iterator[Offered]:
 
 def _accesses() -> Iterator[Offered]:
     for name, count, transposed in product(("ldmatrix", "stmatrix"), MATRIX_COUNTS, (False, True)):
-        yield Offered(matrix_opcode(name, count, transposed), "matrix")
+        yield Offered(matrix_opcode(name, count, transposed), "matrix", bits=16)
     for bits in ELEMENT_BITS:
         for name, vector in product(("ld", "st"), access_widths(max(1, bits // 8))):
-            yield Offered(f"{name}.shared.{vector_form(max(8, bits), vector)}", "shared")
+            yield Offered(f"{name}.shared.{vector_form(max(8, bits), vector)}", "shared", bits=bits)
         for name, vector in product(("ld", "st"), vector_widths(bits)):
-            yield Offered(f"{name}.global.{vector_form(bits, vector)}", "global")
+            yield Offered(f"{name}.global.{vector_form(bits, vector)}", "global", bits=bits)
 
 
 def _copies(target: Target) -> Iterator[Offered]:

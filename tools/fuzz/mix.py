@@ -65,7 +65,7 @@ def _aim(target: str, wide: bool, at: int, seed: int) -> Offered:
 @cache
 def _aimed(target: str, wide: bool) -> Sequence[Offered]:
     """Rows that programs can be directed at, of wgmma (`wide`) or other."""
-    return [row for row in offered_rows(get_target(target)).values() if bool(row.columns) == wide and (row.types or row.array_rank)]
+    return [row for row in offered_rows(get_target(target)).values() if bool(row.columns) == wide and (row.types or row.array_rank or row.bits)]
 
 
 def run(number: int, seed: int) -> tuple[str, Outcome, set[str]]:

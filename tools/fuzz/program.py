@@ -397,11 +397,13 @@ class _Renderer:
         self.define(node, result, f"tile.reshape {self.name(node.args[0])} : {kind} -> {result}")
 
     def op_transpose(self, node: Node) -> None:
-        """`permutation`."""
+        """`permutation`, and perhaps the text of a `layout` that the result is pinned to."""
         kind, order = self.typed(node.args[0]), node.attrs["permutation"]
+        pinned = node.attrs.get("layout")
         require(sorted(order) == list(range(len(kind.shape))) and kind.shape)
         result = Type(kind.element, tuple(kind.shape[i] for i in order))
-        self.define(node, result, f"tile.transpose {self.name(node.args[0])} {list(order)} : {kind} -> {result}")
+        word = f" {{layout = #layout.tv<{pinned}>}}" if pinned else ""
+        self.define(node, result, f"tile.transpose {self.name(node.args[0])} {list(order)}{word} : {kind} -> {result}")
 
     def op_reduce(self, node: Node) -> None:
         """`kind`, `axis`."""
