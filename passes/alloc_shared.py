@@ -30,6 +30,7 @@ from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
 from .access import memory_bytes
 from .base import Pass, PassContext
+from .conversions import conversion_of
 from .dot_rules import round_up
 from .join_channels import lockstep_group
 from .scan_layouts import WARP, axis_digits
@@ -181,7 +182,9 @@ def region_scratch(region: Region) -> int:
 
 
 def _renames(op: Operation) -> bool:
-    """Whether a reshape leaves every element with the thread that has it."""
+    """Whether a reshape leaves every element with the thread that has it, or a conversion on any target does without shared memory."""
+    if isinstance(op, ConvertOp):
+        return all(conversion_of(op, stmatrix).by != "shared" for stmatrix in (False, True))
     if not isinstance(op, tile.ReshapeOp):
         return False
     before, after = op.source.type, op.res.type

@@ -23,7 +23,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from xdsl.dialects.builtin import IndexType, NoneAttr, TensorType
+from xdsl.dialects.builtin import NoneAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 
 from ..dialects import async_copy, pins, tile
@@ -35,6 +35,7 @@ from ..dialects.tile import shape_of
 from ..dialects.tile_indexed import Indexed
 from . import dot_candidates, dot_rules, layout_costs
 from .access import argument_align, memory_bytes, vector_access
+from .conversions import bits_of, shuffles_win
 from .divisibility import Divisibility
 from .dot_candidates import DotCandidate, Offer
 from .dot_types import dot_kind
@@ -43,6 +44,7 @@ from .layout_rules import Dot, Memory, Pin, Relation, Statements, made_at, state
 from .layout_solver import FORBIDDEN, Problem, Solution, Table, Variable
 from .machine_costs import COPY_BYTES_PER_CLOCK
 from .matrix_access import buffer_access
+from .shuffles import plan_shuffles
 
 MOST_CANDIDATES = 96
 """Candidates of a class, at most: where reshapes go round in circles, what follows could be endless."""
@@ -377,8 +379,7 @@ def _pinned(made: LayoutProblem, value: SSAValue) -> bool:
 
 
 def _bits(value: SSAValue) -> int:
-    kind = _kind(value).element_type
-    return 64 if isinstance(kind, IndexType) else kind.bitwidth  # type: ignore[attr-defined]
+    return bits_of(_kind(value).element_type)
 
 
 NO_ROOM = 1 << 24
@@ -388,15 +389,14 @@ is told what does not fit, later, by bytes."""
 
 @dataclass(eq=False)
 class Moves:
-    """Conversions of a value from each of `sources` to each of `targets` (None: there is no such layout), `times` times. Through shared memory they are priced
-    by a lower bound first; what an answer uses is then planned, and priced as it is."""
+    """Conversions of a value from each of `sources` to each of `targets` (None: there is no such layout), `times` times: by names, by shuffles, or through shared
+    memory, the cheapest. The last is priced by a lower bound first; what an answer uses is then planned, and priced as it is."""
 
     made: LayoutProblem
     sources: Sequence[TVLayout | None]
     targets: Sequence[TVLayout | None]
     value: SSAValue
     times: int
-    by_elements: bool = False
     known: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -404,7 +404,7 @@ class Moves:
         self.room = layout_costs.scratch(self.shape, self.bits, bool(self.made.buffers))
         if prod(self.shape) * self.bits // 8 > self.made.target.max_shared_bytes:
             self.room = NO_ROOM
-        self.planned = self.bits in EXCHANGED_BITS and not self.by_elements
+        self.planned = self.bits in EXCHANGED_BITS
 
     def costs(self) -> list[list[int]]:
         """A row for each source."""
@@ -423,13 +423,27 @@ class Moves:
                 elif (near := self._near(source, target)) is not None:
                     row.append(near * self.times)
                 else:
-                    row.append(self._least(count + size) * self.times)
+                    row.append(self._moved(source, target, count + size) * self.times)
             rows.append(row)
         return rows
 
+    def _moved(self, source: TVLayout, target: TVLayout, values: int) -> int:
+        """No more than what it costs where threads lack elements, exactly that where shared memory is priced exactly."""
+        least, shuffled = self._least(values), self._shuffled(source, target)
+        if shuffled is None:
+            return least
+        if self.planned:
+            return min(least, shuffled)
+        return shuffled if shuffles_win(shuffled, least - self.room, self.shape, self.bits) else least
+
+    def _shuffled(self, source: TVLayout, target: TVLayout) -> int | None:
+        """The cost where each warp keeps what it has."""
+        plan = plan_shuffles(source, target, self.bits)
+        return None if plan is None else plan.cost(self.bits, self.made.warps)
+
     def _near(self, source: TVLayout, target: TVLayout) -> int | None:
         """The cost where each thread keeps what it has."""
-        if self.by_elements or source.thread != target.thread:
+        if source.thread != target.thread:
             return None
         return layout_costs.renaming(source, target, self.bits, self.made.warps)
 
@@ -446,8 +460,13 @@ class Moves:
             return 0
         if self._near(source, target) is not None:
             return 0
-        plan = plan_exchange(source, target, self.shape, self.bits // 8, self.made.target.compute_capability >= (9, 0))
-        self.known[i, j] = (plan.cost(self.made.warps) + self.room - self._least(source.num_values + target.num_values)) * self.times
+        shared = plan_exchange(source, target, self.shape, self.bits // 8, self.made.target.compute_capability >= (9, 0)).cost(self.made.warps)
+        least, shuffled, exact = self._least(source.num_values + target.num_values), self._shuffled(source, target), shared + self.room
+        if shuffled is not None:
+            least = min(least, shuffled)
+            if shuffles_win(shuffled, shared, self.shape, self.bits):
+                exact = shuffled
+        self.known[i, j] = (exact - least) * self.times
         return self.known[i, j]
 
 
@@ -553,7 +572,7 @@ def _price_relations(made: LayoutProblem) -> None:
         else:
             assert relation.made is not None
             given = [relation.made(layout) for layout in source.candidates]
-            moves = Moves(made, given, result.candidates, relation.result, times, relation.converts == "nothing")
+            moves = Moves(made, given, result.candidates, relation.result, times)
             costs = moves.costs()
             if relation.converts == "nothing":  # what no layout expresses goes through shared memory
                 for row, layout, made_layout in zip(costs, source.candidates, given):

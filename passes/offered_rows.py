@@ -14,6 +14,7 @@ from itertools import product
 
 from ..dialects.ptx_isa import lookup
 from ..dialects.target import Target
+from . import shuffles
 from .access import vector_form, vector_widths
 from .dot_rules import (
     CP_ASYNC_BYTES,
@@ -35,7 +36,7 @@ DOT_RANK = 2
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A row, and what chooses it ('dot', 'matrix', 'shared', 'global', 'copy', 'reduce', 'scan'). Of a dot, `types`, and of wgmma its `columns`; of a tensor copy
+    """A row, and what chooses it ('dot', 'matrix', 'shared', 'global', 'copy', 'reduce', 'scan', 'convert'). Of a dot, `types`, and of wgmma its `columns`; of a tensor copy
     the dimensions of the array; of accesses the bits of an element."""
 
     opcode: str
@@ -89,3 +90,5 @@ def _copies(target: Target) -> Iterator[Offered]:
 def _reductions() -> Iterator[Offered]:
     yield Offered(BUTTERFLY, "reduce")
     yield Offered(SHIFT, "scan")
+    yield Offered(shuffles.BUTTERFLY, "convert")
+    yield Offered(shuffles.INDEXED, "convert")

@@ -43,6 +43,8 @@ from ..dialects.ptx_isa import UNITS
 from ..dialects.tv_layout import WARP, merge_modes
 from .layout_costs import SLOTS
 
+MOST_REGISTERS = 64
+"""Of a thread's tile that is shuffled: while that goes on there are about two for each (what came, and what is still asked for), beside all else that lives."""
 LANE_BITS = WARP.bit_length() - 1
 LANES = WARP - 1
 INDEXED = "shfl.sync.idx.b32"
@@ -145,6 +147,8 @@ def _place(word: int, weights: Sequence[int]) -> int:
 def plan_shuffles(source: TVLayout, result: TVLayout, bits: int) -> Shuffles | None:
     """The cheapest way by shuffles for elements of `bits`; None where there is none."""
     for per_word in dict.fromkeys((max(1, 32 // max(bits, 8)) if bits > 1 else 1, 1)):
+        if max(source.num_values, result.num_values) * max(1, bits // 32) > MOST_REGISTERS * per_word:
+            continue
         plan = _plan(source, result, per_word)
         if plan is not None:
             return plan

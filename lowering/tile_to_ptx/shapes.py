@@ -2,7 +2,7 @@
 
 `infer-layouts` chooses layouts under which expand, transpose and most reshapes and broadcasts keep every element in its thread: then a value of the
 result is a value of the source by another index, found by comparing the two layouts' value coordinates, and nothing is printed. A conversion
-between layouts that put elements in different threads goes through shared memory (`exchange`).
+between layouts that put elements in different threads goes by shuffles or through shared memory (`exchanges.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from ...dialects.layout_attrs import ConvertOp
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type, shape_of
 from ...passes.access import memory_bytes
+from ...passes.conversions import plan_conversion
 from .context import Context, element_bits, lowers
 from .elements import check_lowered, from_one_each, one_each, pick_values
-from .exchanges import can_exchange, exchange_tile
+from .exchanges import exchange_tile, shuffle_tile
 from .memory import fill_registers
 
 
@@ -71,8 +72,8 @@ def _reshape(ctx: Context, op: tile.ReshapeOp) -> None:
     before, after = shape_of(op.source.type), shape_of(op.res.type)
     check_lowered(ctx, element_type(op.source.type), op)
     through = source.reshape(before, after)
-    if through is not None and through.normalized() == result.normalized():
-        ctx.set(op.res, ctx.get(op.source))
+    if through is not None:
+        ctx.set(op.res, convert_tile(ctx, ctx.get(op.source), element_type(op.source.type), through, result, after))
         return
     moved = exchange(
         ctx,
@@ -93,12 +94,15 @@ def _convert(ctx: Context, op: ConvertOp) -> None:
 
 
 def convert_tile(ctx: Context, regs: SSAValue, kind: Attribute, source: TVLayout, result: TVLayout, shape: tuple[int, ...]) -> SSAValue:
-    """A tile of `shape` from one layout to another: by other names of registers where each thread has what it needs, else through shared memory."""
+    """A tile of `shape` from one layout to another, in the cheapest way (`passes/conversions.py`)."""
     same_thread = source.value_map(result)
     if same_thread is not None:
         return pick_values(ctx, regs, kind, source.num_values, same_thread)
-    if can_exchange(kind):
-        return exchange_tile(ctx, regs, kind, source, result, shape)
+    plan = plan_conversion(source, result, shape, element_bits(kind), ctx.warps, ctx.target.compute_capability >= (9, 0))
+    if plan.shuffles is not None:
+        return shuffle_tile(ctx, plan.shuffles, regs, kind, source, result)
+    if plan.exchange is not None:
+        return exchange_tile(ctx, plan.exchange, regs, kind, source, result, shape)
     strides = row_major_strides(shape)
     return exchange(ctx, regs, kind, (source, shape, strides), (result, shape, strides))
 
