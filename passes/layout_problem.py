@@ -34,7 +34,7 @@ from ..dialects.target import Target
 from ..dialects.tile import shape_of
 from ..dialects.tile_indexed import Indexed
 from . import dot_candidates, dot_rules, layout_costs
-from .access import argument_align, memory_bytes, vector_access
+from .access import argument_align, memory_bytes, update_width, vector_access
 from .conversions import bits_of, shuffles_win
 from .divisibility import Divisibility
 from .dot_candidates import DotCandidate, Offer
@@ -292,9 +292,16 @@ def memory_layouts(made: LayoutProblem, op: Memory | Indexed, value: SSAValue) -
     """Layouts that are good for a load or store: neighbouring threads along the dimension that is contiguous in memory, with each width of access that
     is allowed, the widest that keeps all threads busy first."""
     shape = shape_of(_kind(value))
-    inner, width = vector_access(made.kernel, made.facts, op, whole=True)
-    width = 1 if isinstance(op, tile.AtomicOp) else width  # an update is of one element
+    inner, width = _width(made, op)
     return _spread(shape, made.warps, len(shape) - 1 if inner is None else inner, width)
+
+
+def _width(made: LayoutProblem, op: Memory | Indexed) -> tuple[int | None, int]:
+    """The dimension along which an access goes, and how many elements it may move or change at once."""
+    if not isinstance(op, tile.AtomicOp):
+        return vector_access(made.kernel, made.facts, op, whole=True)
+    inner, width = update_width(made.kernel, made.facts, op, made.target)
+    return (vector_access(made.kernel, made.facts, op)[0], 1) if width == 1 else (inner, width)
 
 
 def _spread(shape: Sequence[int], warps: int, inner: int, width: int) -> list[TVLayout]:
@@ -359,8 +366,7 @@ def _add_memories(made: LayoutProblem) -> None:
 
     for op, value in made.said.scattered:
         cls = made.layout_of(value)
-        inner, width = vector_access(made.kernel, made.facts, op, whole=True)
-        width = 1 if isinstance(op, tile.AtomicOp) else width  # an update is of one element
+        inner, width = _width(made, op)
         size, times = memory_bytes(_kind(value).element_type), trips(op)
         costs = [layout_costs.global_access(layout, inner, width, size, made.warps) * times for layout in cls.candidates]
         made.problem.cost(cls, costs, op.name.removeprefix("tile."), op)

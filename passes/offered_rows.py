@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
+
 from ..dialects.ptx_isa import lookup
 from ..dialects.target import Target
 from . import shuffles
-from .access import vector_form, vector_widths
+from .access import VECTOR_BYTES, vector_form, vector_update, vector_widths
 from .dot_rules import (
     CP_ASYNC_BYTES,
     MOST_TMA_DIMS,
@@ -36,8 +38,9 @@ DOT_RANK = 2
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A row, and what chooses it ('dot', 'matrix', 'shared', 'global', 'copy', 'reduce', 'scan', 'convert'). Of a dot, `types`, and of wgmma its `columns`; of a tensor copy
-    the dimensions of the array; of accesses the bits of an element."""
+    """A row, and what chooses it ('dot', 'matrix', 'shared', 'global', 'copy', 'reduce', 'scan', 'convert', 'update'). Of a dot, `types`, and of wgmma its `columns`; of a tensor copy
+    the dimensions of the array; of accesses the bits of an
+    element; of atomic updates of several its type, and the bits of all."""
 
     opcode: str
     by: str
@@ -45,6 +48,7 @@ class Offered:
     columns: int = 0
     array_rank: int = 0
     bits: int = 0
+    element: str = ""
 
 
 def offered_rows(target: Target) -> dict[str, Offered]:
@@ -83,6 +87,9 @@ def _copies(target: Target) -> Iterator[Offered]:
     if target.has_tma:
         for rank in range(DOT_RANK, MOST_TMA_DIMS + 1):
             yield Offered(tma_load_opcode(rank, cluster=False), "copy", array_rank=rank)
+        for element, vector in product((Float32Type(), Float16Type(), BFloat16Type()), (2, 4, 8)):
+            if element.bitwidth * vector <= 8 * VECTOR_BYTES:
+                yield Offered(vector_update(element, vector), "update", element=str(element), bits=element.bitwidth * vector)
     for width in CP_ASYNC_BYTES:
         yield Offered(cp_async_opcode(width), "copy")
 

@@ -45,13 +45,15 @@ class _Directed(Generator):
     def program(self, size: int) -> Program:
         del size
         few = not any(offered.columns for offered in self.wanted)  # by mma.sync, also where there is wgmma
-        pins = any(offered.bits for offered in self.wanted)  # layouts are for so many threads
-        self.warps = self.random.choice((1, 1, 2, 4) if pins else (1, 2, 2, 4, None) if few else (None, None, None, None, 4))
+        pins = any(offered.bits and not offered.element for offered in self.wanted)  # layouts are for so many threads
+        self.warps = self.random.choice((1, 2, 4, 4) if pins else (1, 2, 2, 4, None) if few else (None, None, None, None, 4))
         self.grid = tuple(self.random.choice((1, 1, 2)) for _ in range(self.random.choice((1, 1, 2))))
         self.trips = tuple(self.random.choice((0, 1, 2, 3)) for _ in range(2))
         scope = Scope(indices=[-1 - axis for axis in range(len(self.grid))])
         for offered in self.wanted:
-            if offered.bits:
+            if offered.element:
+                self.update(self.body, scope, offered)
+            elif offered.bits:
                 self.turn_about(self.body, scope, offered)
             else:
                 self.aim(self.body, scope, offered)
@@ -82,6 +84,18 @@ class _Directed(Generator):
         for _ in range(self.random.choice((0, 0, 1, 2))):
             self.random.choice((self.binary, self.unary, self.cast, self.reduce, self.move))(body, Scope([(value, result)], scope.indices, 2))
         self.store(body, scope, value, result)
+
+    def update(self, body: Body, scope: Scope, offered: Offered) -> None:
+        """Rows of a tile added to rows of an array, by a tile of indices: neighbours in a row have one index, and start where as many as are wanted are aligned."""
+        together = offered.bits // (32 if offered.element == "f32" else 16)
+        columns = together * self.random.choice((2, 4, 8, 16))
+        rows = 32 * (self.warps or 4) * together // columns * self.random.choice((1, 1, 2)) + self.random.choice((0, 0, 3))  # enough for all threads
+        value = self.window(body, scope, Type(offered.element, (rows, columns)), 2)
+        index = self.load(body, scope, Type("i32", (rows, 1)))
+        room = (self.random.choice((1, 3, 40)), self.random.choice((16, 32, 48, 80)))
+        start = together * self.random.choice((1, 1, -1, 3))  # no multiple of more than are wanted
+        attrs = {"kind": "add", "extents": room, "places": [None, start], "dims": [-1, 1], "wrap": True}
+        body.nodes.append(Node("tile.atomic", [value, index], [], attrs))
 
     def turn_about(self, body: Body, scope: Scope, offered: Offered) -> None:
         """A tile in one pinned layout after another, and stored."""

@@ -425,7 +425,7 @@ class Generator:
     def atomic(self, body: Body, scope: Scope) -> None:
         """Rarely with its result, which may be anything; so may what `exchange` and `cas` leave."""
         kind = self.random.choice(("add", "add", *p.ATOMICS))
-        if a := self.pick(scope, lambda t: t.element in p.ATOMICS[kind] and bool(t.shape)):
+        if a := self.pick(scope, lambda t: t.element in p.ATOMICS[kind] and t.element != "bf16" and bool(t.shape)):
             rank = self.random.choice((1, 1, 2))
             tiles, attrs, along = self.places(body, scope, a[1].shape, rank)
             extents = tuple(max(1, a[1].shape[t] + self.random.choice((0, -1, 3))) if t >= 0 else self.random.choice((1, 2, 9, 40)) for t in along)

@@ -22,7 +22,7 @@ from .generate import generate
 from .program import Program
 
 CYCLE, RANDOM_HOPPER, RANDOM_AMPERE, WIDE = 11, 4, 3, 2
-AIMS, OTHER_AIMS = 6, 3
+AIMS, OTHER_AIMS = 6, 5
 SIZE = 12
 HOPPER, AMPERE = "sm_90a", "sm_80"
 

@@ -60,10 +60,10 @@ DOTS = tuple(all_dot_types())
 EFFECTS = ("tile.store", "tile.store_indexed", "tile.atomic", "tile.print", "tile.assert", "tile.sum_parts")
 """Operations that do something although nobody uses a result."""
 ATOMICS: dict[str, tuple[str, ...]] = {
-    "add": ("i32", "i64", "f32", "f64"), **dict.fromkeys(("max", "min", "exchange", "cas"), ("i32", "i64", "f32")),
+    "add": ("i32", "i64", "f32", "f64", "f16", "bf16"), **dict.fromkeys(("max", "min", "exchange", "cas"), ("i32", "i64", "f32")),
     **dict.fromkeys(("and", "or", "xor"), ("i32", "i64")),
 }  # fmt: skip
-"""Atomic updates -> the element types that every target has them for (f16 and f64 beyond those: tile_indexed.py)."""
+"""Atomic updates -> the element types that a target has them for (bf16: of sm_90 on)."""
 INLINE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("add.s32 $0, $1, $2;", ("i32",), ("i32", "i32")),
     ("sub.s32 $0, $2, $3; xor.b32 $1, $0, $2;", ("i32", "i32"), ("i32", "i32")),
