@@ -32,6 +32,8 @@ from ..dialects.diagnostics import TeselaError
 from ..dialects.tile import element_type
 from ..dialects.tile_types import memory_bytes
 
+EMULATED = "mma.sync does not multiply 8-bit floats: they are converted to f16, which holds them exactly, and multiplied as such"
+"""What is said of a dot of 8-bit floats without wgmma."""
 REGISTER_BYTES = 4
 STEP_BYTES = 32
 """Bytes of K that one instruction multiplies, of every element type."""

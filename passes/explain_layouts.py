@@ -28,6 +28,7 @@ from . import dot_rules
 from .access import argument_align, memory_bytes, vector_access
 from .conversions import Conversion, conversion_of
 from .dot_candidates import DotCandidate
+from .dot_types import EMULATED
 from .infer_layouts import Solved
 from .layout_problem import put_choice
 from .layout_rules import Dot, tile_of, trips
@@ -135,6 +136,8 @@ def _dot(solved: Solved, op: Dot, variable: Variable[DotCandidate]) -> Choice:
     pieces = way.choice.pieces
     each = f", {len(pieces)} × {way.choice.slabs} instructions a step of K" if len(pieces) * way.choice.slabs > 1 else ""
     choice.lines.append(("by", f"{way.text}{each}; {registers} registers of a thread accumulate"))
+    if way.choice.unit == "mma" and shape.kind.emulated:
+        choice.lines.append(("emulated", f"{EMULATED}, at half the rate of f16"))
     count = f"{len(offer.candidates)} ways are possible"
     choice.lines.append(("ways", count))
     reasons: dict[str, list[str]] = {}

@@ -39,7 +39,7 @@ from ...dialects.layout import SharedLayout, TVLayout
 from ...dialects.ptx import reg
 from ...passes import dot_rules
 from ...passes.dot_rules import WGMMA_ROWS, DotChoice
-from ...passes.dot_types import DotKind, dot_kind, operand_elements
+from ...passes.dot_types import EMULATED, DotKind, dot_kind, operand_elements
 from .channels import buffer_of
 from .context import Context, lowers
 from .eight_bits import to_f16_pairs
@@ -237,6 +237,8 @@ def _dot(ctx: Context, op: tile.DotOp) -> None:
     depth = len(shape.batch)
     lhs = _Fragments(ctx, op.lhs, choice.lhs, depth + 1, shape.k, kind, choice.step)
     rhs = _Fragments(ctx, op.rhs, choice.rhs, depth, shape.k, kind, choice.step)
+    if kind.emulated:
+        ctx.note(EMULATED)
     if choice.unit == "fma":
         ctx.set(op.res, _fma_dot(ctx, op, choice, kind, lhs, rhs))
         return
