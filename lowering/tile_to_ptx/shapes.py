@@ -8,6 +8,7 @@ between layouts that put elements in different threads goes by shuffles or throu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
@@ -101,7 +102,7 @@ def convert_tile(ctx: Context, regs: SSAValue, kind: Attribute, source: TVLayout
     plan = plan_conversion(source, result, shape, element_bits(kind), ctx.warps, ctx.target.compute_capability >= (9, 0))
     if plan.shuffles is not None:
         return shuffle_tile(ctx, plan.shuffles, regs, kind, source, result)
-    if plan.exchange is not None:
+    if plan.exchange is not None and plan.exchange.nbytes <= exchange_room(ctx):
         return exchange_tile(ctx, plan.exchange, regs, kind, source, result, shape)
     strides = row_major_strides(shape)
     return exchange(ctx, regs, kind, (source, shape, strides), (result, shape, strides))
@@ -157,14 +158,18 @@ Side = tuple[TVLayout, Sequence[int], Sequence[int]]
 
 def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result: Side) -> SSAValue:
     """A tile from one layout to another through shared memory: every element is written by its first holder at its linear index and read by
-    all who need it. A side is (layout, extents of the tile, strides of the linear index). Padding is neither written nor read."""
+    all who need it. A side is (layout, extents of the tile, strides of the linear index). Padding is neither written nor read. A tile that shared memory does
+    not hold goes in parts."""
     size = memory_bytes(kind)
     layout, shape, strides = source
-    elements = 1
-    for extent in shape:
-        elements *= extent
-    base = ctx.scratch(elements * size)
-    ctx.barrier()  # the scratch may still be read for something else
+    elements = prod(shape)
+    parts = -(-elements * size // exchange_room(ctx))
+    if parts > MOST_PARTS:
+        parts = 1  # what does not fit is said, by bytes, when all of the kernel is known
+    step = -(-elements // parts)
+    if parts > 1:
+        ctx.note(f"a tile of {elements * size} bytes changes its layout in {parts} parts, one after another: shared memory does not hold more at once")
+    base = ctx.scratch(step * size)
     n = layout.num_values
     bits = element_bits(kind)
     if bits == 1:
@@ -172,34 +177,49 @@ def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result
     else:
         regs = one_each(ctx, regs, kind, n)
     form = f"b{max(8, bits)}"
-    address, offsets, inside = _linear(ctx, base, size, layout, shape, strides)
-    guard = ctx.both(inside, ctx.first_holder(layout))
-    ctx.inst(f"st.shared.{form}", [address, regs], offsets=offsets, guard=guard)
-    ctx.barrier()
-    layout, shape, strides = result
-    n = layout.num_values
-    address, offsets, inside = _linear(ctx, base, size, layout, shape, strides)
-    many = reg("b16" if bits <= 16 else f"b{bits}", n)
-    if inside is None:
-        loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets)
-    else:
-        zero = ctx.splat(ctx.const(0, many.cls), n)
-        loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets, guard=inside, init=[zero])
+    many = reg("b16" if bits <= 16 else f"b{bits}", result[0].num_values)
+    loaded: SSAValue | None = None
+    for start in range(0, elements, step):
+        count = None if parts == 1 else min(step, elements - start)
+        ctx.barrier()  # the scratch may still be read for something else
+        address, offsets, inside = _linear(ctx, base, size, layout, shape, strides, start, count)
+        ctx.inst(f"st.shared.{form}", [address, regs], offsets=offsets, guard=ctx.both(inside, ctx.first_holder(layout)))
+        ctx.barrier()
+        address, offsets, inside = _linear(ctx, base, size, *result, start, count)
+        if inside is None:
+            loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets)
+        else:
+            before = loaded if loaded is not None else ctx.splat(ctx.const(0, many.cls), many.count)
+            loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets, guard=inside, init=[before])
+    assert loaded is not None, "a tile has elements"
     if bits == 1:
-        return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", n)])
-    return from_one_each(ctx, loaded, kind, n)
+        return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", many.count)])
+    return from_one_each(ctx, loaded, kind, many.count)
+
+
+MOST_PARTS = 16
+
+
+def exchange_room(ctx: Context) -> int:
+    """Bytes that an exchange may take, behind the kernel's buffers; at least one element's."""
+    return max(16, ctx.target.max_shared_bytes - ctx.scratch_base)
 
 
 def _linear(
-    ctx: Context, base: int, size: int, layout: TVLayout, shape: Sequence[int], strides: Sequence[int]
+    ctx: Context, base: int, size: int, layout: TVLayout, shape: Sequence[int], strides: Sequence[int], start: int, count: int | None
 ) -> tuple[SSAValue, list[int], SSAValue | None]:
-    """Shared address of the thread's first value, byte offsets of all, and where they are inside the tile (None: everywhere)."""
-    address = ctx.shared_address(base)
+    """Shared address of the thread's first value, byte offsets of all, and where they are inside the tile, and among the `count` elements from `start` on (None:
+    everywhere)."""
+    own = ctx.const(0)
     for dim, stride in enumerate(strides):
-        address = ctx.add(address, ctx.mul(ctx.thread_coord(layout, dim), stride * size))
+        own = ctx.add(own, ctx.mul(ctx.thread_coord(layout, dim), stride * size))
     coords = [layout.value_coords(value) for value in range(layout.num_values)]
-    offsets = [sum(c * stride for c, stride in zip(coord, strides)) * size for coord in coords]
-    return address, offsets, inside_tile(ctx, layout, shape, range(layout.rank))
+    offsets = [sum(c * stride for c, stride in zip(coord, strides)) * size - start * size for coord in coords]
+    inside = inside_tile(ctx, layout, shape, range(layout.rank))
+    if count is not None:
+        among = {offset: ctx.compare("lt", "u32", ctx.add(own, offset), count * size) for offset in dict.fromkeys(offsets)}  # before `start` is huge
+        inside = ctx.both(inside, ctx.concat([among[offset] for offset in offsets]))
+    return ctx.add(ctx.shared_address(base), own), offsets, inside
 
 
 def inside_tile(ctx: Context, layout: TVLayout, shape: Sequence[int], dims: Sequence[int]) -> SSAValue | None:
