@@ -11,12 +11,14 @@ among processes, each with a time limit, so that a kernel that hangs costs one p
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -224,7 +226,25 @@ def _share(arguments: argparse.Namespace) -> int:
             child.kill()
             print("a process ran out of time", flush=True)
             failed = 1
+    if arguments.json:
+        _merge(arguments.json, count, arguments.device)
     return int(failed != 0)
+
+
+def _merge(path: str, count: int, device: str) -> None:
+    """The results of the processes in one file; `missing` are those that left none."""
+    found = {i: json.loads(part.read_text()) for i in range(count) if (part := Path(f"{path}.{i}")).exists()}
+    types: dict[tuple[str, ...], dict[str, Any]] = {}
+    for line in (line for part in found.values() for line in part["types"]):
+        key = tuple(line[name] for name in ("target", "lhs", "rhs", "acc", "precision"))
+        known = types.setdefault(key, {**line, "products": 0, "wrong": 0, "worst": 0.0})
+        known |= {"products": known["products"] + line["products"], "wrong": known["wrong"] + line["wrong"], "worst": max(known["worst"], line["worst"])}
+    summary = {name: round(sum(part["summary"][name] for part in found.values()), 1) for name in ("rows", "wrong", "seconds")}
+    missing = [i for i in range(count) if i not in found]
+    write_json(path, {"environment": environment(), "device": device, "missing": missing, "summary": summary, "types": list(types.values()),
+                      "wrong": [row for part in found.values() for row in part["wrong"]]})  # fmt: skip
+    for i in found:
+        Path(f"{path}.{i}").unlink()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Memory-bound kernels beside torch eager, torch.compile and a copy that moves as many bytes: the benchmark `rows` of peers.py.
+"""Memory-bound kernels beside torch eager, torch.compile, Triton and a copy that moves as many bytes: the benchmark `rows` of peers.py.
 
 Each maker gives, for a shape: the calls of ours, eager and compiled torch (each writes its own outputs), the outputs to check, the float64
 result, and the bytes that must move, each array counted once.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rounds import Case
+from rounds import Case, System
 
 import tesela
 from tesela.kernels import elementwise, rows
@@ -153,10 +153,13 @@ def _row_sum(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
 
 def _column_sum(torch: Torch, dtype: Any, m: int, n: int) -> Contest:
     x = torch.randn(m, n, dtype=dtype)
-    parts, y = torch.torch.empty(16, n, device="cuda"), torch.torch.empty(1, n, device="cuda")
+    y = torch.torch.empty(1, n, device="cuda")
 
     def ours(pins: dict[str, int], values: dict[str, int]) -> Callable[[], object]:
-        first, second = launch(rows.column_sum, (x, parts))(pins, values), launch(rows.column_sum, (parts, y), BM=16)({}, {})
+        """P of the values: the number of parts."""
+        parts = torch.torch.empty(values.get("P", 16), n, device="cuda")
+        first = launch(rows.column_sum, (x, parts))(pins, {name: value for name, value in values.items() if name != "P"})
+        second = launch(rows.column_sum, (parts, y), BM=16)({name: pin for name, pin in pins.items() if name == "pdl"}, {})
         return lambda: (first(), second())
 
     return Contest(ours, lambda x: x.sum(0, keepdim=True, dtype=torch.torch.float32), (x,), y, x.double().sum(0, keepdim=True), x.nbytes, 1e-4)
@@ -175,23 +178,61 @@ MAKERS: dict[str, Callable[..., Contest]] = {
 }
 
 
+EPSILONS = {"softmax": None, "layer_norm": 1e-5, "rms_norm": 1e-6, "row_sum": None, "cumsum": None}
+"""What is measured in Triton too (triton_rows.py), with the constant that it takes."""
+
+
+def contest(torch: Torch, kernel: str, dtype: str, m: int, n: int) -> Contest:
+    return MAKERS[kernel](torch, {"bf16": torch.torch.bfloat16, "f32": torch.torch.float32}[dtype], m, n)
+
+
+def ours(torch: Torch, contest: Contest, text: str) -> System:
+    """Our kernel with what `text` chooses for it, such as 'warps=8,BLOCK=4096': pins are written small."""
+    chosen = {name: int(value) for name, _, value in (part.partition("=") for part in text.split(",") if part)}
+    pins = {name: value for name, value in chosen.items() if name.islower()}
+    launches: list[Callable[[], object]] = []
+
+    def run() -> None:
+        if not launches:  # here, so that what raises belongs to this contestant alone
+            launches.append(contest.ours(pins, {name: value for name, value in chosen.items() if name not in pins}))
+        launches[0]()
+
+    return torch.checked(torch.system(f"tesela {text}".strip(), run), contest.output, contest.expected, contest.tolerance)
+
+
 def make_case(torch: Torch, kernel: str, dtype: str, m: int, n: int, tried: Sequence[str] = ()) -> Case:
-    """One row of the benchmark; ours also with each of `tried`, such as 'warps=8,BLOCK=4096'."""
-    contest = MAKERS[kernel](torch, {"bf16": torch.torch.bfloat16, "f32": torch.torch.float32}[dtype], m, n)
-    systems = []
-    for text in ("", *tried):
-        chosen = {name: int(value) for name, _, value in (part.partition("=") for part in text.split(",") if part)}
-        pins = {name: value for name, value in chosen.items() if name.islower()}
-        run = contest.ours(pins, {name: value for name, value in chosen.items() if name not in pins})
-        systems.append(torch.checked(torch.system(f"tesela {text}".strip(), run), contest.output, contest.expected, contest.tolerance))
-    for name, function in (("torch", contest.eager), ("torch.compile", torch.torch.compile(contest.eager, dynamic=False))):
+    """One row of the benchmark; ours also with each of `tried`."""
+    case = contest(torch, kernel, dtype, m, n)
+    systems = [ours(torch, case, text) for text in ("", *tried)]
+    for name, function in (("torch", case.eager), ("torch.compile", torch.torch.compile(case.eager, dynamic=False))):
         results: list[Any] = [None]
 
         def eager(function: Callable[..., Any] = function, results: list[Any] = results) -> None:
-            results[0] = function(*contest.inputs)
+            results[0] = function(*case.inputs)
 
-        systems.append(torch.checked_result(torch.system(name, eager), results, contest.expected, max(contest.tolerance, 1e-4)))
-    source = torch.torch.empty(contest.nbytes // 2, device="cuda", dtype=torch.torch.uint8)
+        systems.append(torch.checked_result(torch.system(name, eager), results, case.expected, max(case.tolerance, 1e-4)))
+    if kernel in EPSILONS:
+        third = torch.torch.empty_like(case.output)
+        more = (torch.torch.empty_like(case.output),) if kernel == "rms_norm" else ()
+
+        def triton() -> Any:
+            import triton_rows as programs
+
+            arrays = (*case.inputs, third, *more)
+            return programs.configurations(n), lambda config: programs.launcher(kernel, arrays, EPSILONS[kernel], config)
+
+        systems.append(torch.tuned("Triton", triton, third, case.expected, max(case.tolerance, 1e-4)))
+    systems.append(copy(torch, case.nbytes))
+    # Through a graph all of them: torch.compile's launches take the host 80 µs and more.
+    return Case(title(kernel, dtype, m, n), systems, nbytes=case.nbytes, graph=True)
+
+
+def copy(torch: Torch, nbytes: int) -> System:
+    """A device copy that reads and writes so many bytes, half and half."""
+    source = torch.torch.empty(nbytes // 2, device="cuda", dtype=torch.torch.uint8)
     target = torch.torch.empty_like(source)
-    systems.append(torch.system("copy", lambda: target.copy_(source)))
-    return Case(f"{kernel} {dtype} {m}×{n}", systems, nbytes=contest.nbytes, graph=False)
+    return torch.system("copy", lambda: target.copy_(source))
+
+
+def title(kernel: str, dtype: str, m: int, n: int) -> str:
+    return f"{kernel} {dtype} {m}×{n}"

@@ -14,10 +14,12 @@ versions and date beside every sample; `tables.py` makes tables of them.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import importlib.metadata
 import json
 import platform
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from tesela.runtime.measure import GPU, REST_SECONDS, ROUNDS, Case, Measured, Ro
 
 __all__ = ["GPU", "Case", "Measured", "Results", "Row", "System", "Timer", "environment", "measure", "need_torch", "rotated", "write_json"]
 
+ROOT = Path(__file__).resolve().parent.parent
+MEASURED = ("dialects", "passes", "lowering", "simulator", "runtime", "frontend", "kernels")
 PACKAGES = ("tesela", "xdsl", "numpy", "torch", "triton", "cuda-bindings", "nvidia-cuda-nvcc")
 
 
@@ -37,9 +41,26 @@ class Results:
     rows: list[Row] = field(default_factory=list)
     rounds: int = ROUNDS
     notes: list[str] = field(default_factory=list)
+    known: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of an earlier run, which stand before those of this one."""
+    arguments: list[dict[str, str]] = field(default_factory=list)
 
-    def add(self, row: Row) -> Row:
+    def resume(self, path: Path) -> set[str]:
+        """Take over the rows of a results file, if it measured the same code on the same device by the same method; the arguments of the cases that are done then."""
+        try:
+            data = json.loads(path.read_text())
+        except FileNotFoundError:
+            return set()
+        mine = self.to_json()
+        if any(data.get(key) != mine[key] for key in ("benchmark", "code", "device", "method")):
+            return set()
+        self.known = [row for row in data["rows"] if "arguments" in row]
+        return {row["arguments"] for row in self.known}
+
+    def add(self, row: Row, arguments: str | None = None) -> Row:
+        """`arguments` name the case for `resume`."""
         self.rows.append(row)
+        self.arguments.append({} if arguments is None else {"arguments": arguments})
         return row
 
     def to_json(self) -> dict[str, Any]:
@@ -48,7 +69,7 @@ class Results:
             **environment(),
             "method": f"median of {self.rounds} rounds in rotating order, {REST_SECONDS} s of rest before each turn",
             "notes": self.notes,
-            "rows": [row.to_json() for row in self.rows],
+            "rows": [*self.known, *(row.to_json() | named for row, named in zip(self.rows, self.arguments, strict=True))],
         }
 
     def write(self, path: str | Path) -> None:
@@ -84,4 +105,14 @@ def environment() -> dict[str, Any]:
     if driver.device_available():
         found = {"device": driver.current_device().name, "driver": "CUDA {}.{}".format(*driver.driver_version())}
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {**found, "versions": versions, "date": date}
+    return {**found, "versions": versions, "date": date, "code": code()}
+
+
+@cache
+def code() -> str:
+    """What is measured, in twelve digits: a hash of the package's files, which is there where git is not."""
+    hashed = hashlib.sha256()
+    for folder in MEASURED:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            hashed.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return hashed.hexdigest()[:12]

@@ -6,8 +6,9 @@
 A mark names the results file, relative to the document, and what to show: `<!-- bench results/gemm.json tflops -->` begins a table and
 `<!-- end bench -->` ends it. What can be shown: `ms`, `us`, `tflops`, `gbps`; with `/NAME` after it every figure is also divided by that
 system's (`tflops/cuBLAS`); `launch`, of what `launch_overhead.py` measured; `compile`, of what
-`compile_time.py` did; `mutants`, of what `mutants.py` counted; and `agreement`, of what
-`agree.py` compared. A system that failed shows as `failed`; the best of each row is set in bold.
+`compile_time.py` did; `mutants`, of what `mutants.py` counted; `agreement`, of what `agree.py` compared; `first_call` and `warm_start`, of what these measured; and
+`counters`, of what `counters.py` counted. A system that failed shows as `failed`; the best of each row is set in bold. In the place of results that are not there
+stands how they are made.
 """
 
 from __future__ import annotations
@@ -139,7 +140,54 @@ def agreement_table(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-MADE = {"launch": launch_table, "compile": compile_table, "mutants": mutants_table, "agreement": agreement_table}
+def first_call_table(results: dict[str, Any]) -> str:
+    """Milliseconds from a kernel that nothing is known of to its first result, by system, and the parts of ours."""
+    parts = list(dict.fromkeys(part for row in results["rows"] for part in row["ms"] if part != "total"))
+    lines = [f"| ms | first call | {' | '.join(parts)} |", "|---|---|" + "---|" * len(parts)]
+    for row in results["rows"]:
+        cells = [f"{row['ms'][part]:.0f}" if part in row["ms"] else "" for part in parts]
+        lines.append(f"| {row['system']} | {row['ms']['total']:.0f} | {' | '.join(cells)} |")
+    lines += ["", f"{where(results)}; medians of {results['repeat']}."]
+    return "\n".join(lines) + "\n"
+
+
+def warm_start_table(results: dict[str, Any]) -> str:
+    """Milliseconds from the start of a process to the first result of a kernel that the disk cache knows, part by part."""
+    parts = list(dict.fromkeys(part for row in results["rows"] for part in row["ms"]))
+    lines = [f"| ms | {' | '.join(parts)} |", "|---|" + "---|" * len(parts)]
+    for row in results["rows"]:
+        lines.append(f"| {row['kernel']} | {' | '.join(format(row['ms'][part], '.0f') for part in parts)} |")
+    lines += ["", f"{where(results)}; medians of {results['repeat']}."]
+    return "\n".join(lines) + "\n"
+
+
+def counters_table(results: dict[str, Any]) -> str:
+    """What a GPU counted, and whether the simulator counts the same; and what large arrays took."""
+    lines = ["| | shared loads, wavefronts | shared stores, wavefronts | global loads, sectors | global stores, sectors | conflicts of wgmma | the simulator |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for row in (row for row in results["rows"] if row["agree"] is not None):
+        gpu = row["gpu"]
+        cells = [f"{gpu[what]:.0f}" if what in gpu else "" for what in (*row["compared"], "wgmma, conflicts")]
+        said = "the same" if row["agree"] else "; ".join(f"{what}: {row['simulator'].get(what, 0)}" for what in row["differing"]) or "not counted"
+        lines.append(f"| {row['case']} | {' | '.join(cells)} | {said} |")
+    lines += ["", "| | µs | GB/s of DRAM | L2 hits | warps resident | registers |", "|---|---|---|---|---|---|"]
+    for row in (row for row in results["rows"] if row["agree"] is None):
+        gpu = row["gpu"]
+        rate = (gpu["DRAM bytes read"] + gpu["DRAM bytes written"]) / gpu["time, ns"]
+        lines.append(f"| {row['case']} | {gpu['time, ns'] / 1e3:.0f} | {rate:.0f} | {gpu['L2 hits, %']:.0f} % | {gpu['warps resident, %']:.0f} % | {gpu['registers']:.0f} |")
+    lines += ["", f"{where(results)}; under ncu, clocks as they are, caches cold."]
+    return "\n".join(lines) + "\n"
+
+
+MADE = {
+    "launch": launch_table,
+    "compile": compile_table,
+    "mutants": mutants_table,
+    "agreement": agreement_table,
+    "first_call": first_call_table,
+    "warm_start": warm_start_table,
+    "counters": counters_table,
+}
 """What is shown otherwise than as systems side by side."""
 
 
@@ -147,7 +195,10 @@ def rewrite(document: Path) -> str:
     """The document's text with every marked table made anew."""
 
     def make(match: re.Match[str]) -> str:
-        results = json.loads((document.parent / match["file"]).read_text())
+        file = document.parent / match["file"]
+        if not file.exists():
+            return f"{match[1]}Not recorded yet: `python bench/all.py --part {file.stem}` on a GPU does it.\n{match[4]}"
+        results = json.loads(file.read_text())
         return f"{match[1]}{table(results, match['shown'])}{match[4]}"
 
     return MARK.sub(make, document.read_text())

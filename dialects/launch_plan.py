@@ -91,7 +91,7 @@ class LaunchPlan:
     """The whole contract of one compiled kernel. `grid`: one dimension expression per logical grid coordinate, fastest
     first (up to 3); the physical grid is the same unless the kernel is `persistent`: then any number of blocks up to that of the logical
     grid does, one for each multiprocessor, and each walks its share. `cluster`: blocks of a cluster, which walk the grid as one, side by side along
-    `cluster_axis` of the logical grid. `shared_bytes`: dynamic shared memory.
+    `cluster_axis` of the logical grid; of a kernel that does not walk, neighbours there, whose number divides that axis. `shared_bytes`: dynamic shared memory.
     `workspace_bytes`: for each point of the logical grid, of memory that holds nothing before the launch and nothing after it; a plan that asks for some also
     asks for a counter of 32 bits for each point, which is zero before the launch and after it.
     `programmatic`: whether a launch may begin while the one before it in its stream ends, since the kernel itself waits for that (PTX ISA 9.0
@@ -129,8 +129,8 @@ class LaunchPlan:
 
     def suits(self, logical: tuple[int, int, int], multiprocessors: int) -> bool:
         """Whether the clusters fit a grid: not so where many of their blocks would be at points outside of it, or some would have to do more
-        points one after another than blocks by themselves."""
-        return clusters_suit(prod(self.cluster), self.cluster_axis, logical, multiprocessors)
+        points one after another than blocks by themselves. Blocks that do one point each are a cluster wherever they are launched."""
+        return not self.persistent or clusters_suit(prod(self.cluster), self.cluster_axis, logical, multiprocessors)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists, strings and integers; `from_json` restores an equal plan."""

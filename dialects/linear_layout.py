@@ -461,41 +461,34 @@ def _ways(byte_addresses: Iterable[int]) -> int:
 
 
 def _wavefronts_by_count(registers: TVLayout, shared: SharedLayout, element_bytes: int, width: int, lanes: int) -> int:
-    """The wavefronts of the worst warp-wide access, by listing the words of each: a row for each wavefront, sorted, so that lanes with one word are side by
-    side."""
-    import numpy as np  # for layouts without a matrix only
+    """The wavefronts of the worst warp-wide access, by listing the words of each."""
+    import numpy as np
 
-    def coords(modes: Sequence[Mode]) -> np.ndarray:
-        found = np.zeros((1, registers.rank), np.int64)
-        for mode in modes:
-            steps = np.arange(mode.extent)[:, None, None] * np.array(mode.stride, np.int64)
-            found = (steps + found).reshape(-1, registers.rank) if registers.rank else np.repeat(found, mode.extent, 0)
-        return found
-
-    threads, bases = coords(registers.thread), coords(registers.value)[::width]
-    at = bases[:, None, :] + threads
-    inside = np.ones(at.shape[:2], bool)
-    offsets = np.zeros(at.shape[:2], np.int64)
-    for dim, (extent, digits) in enumerate(zip(shared.shape(), shared.modes, strict=True)):
-        rest = at[..., dim]
-        inside &= rest < extent
-        for limit, stride in digits:
-            offsets += rest % limit * stride
-            rest = rest // limit
-    if (swizzle := shared.swizzle) is not None:
-        offsets = swizzle.apply(offsets)
-    nbytes = width * element_bytes
-    words = offsets[..., None] * element_bytes // WORD + np.arange(max(1, nbytes // WORD))
-    words = np.where(inside[..., None], words, -1)
     warps = -(-registers.num_threads // WARP)
-    idle = warps * WARP - registers.num_threads
-    words = np.pad(words, ((0, 0), (0, idle), (0, 0)), constant_values=-1)
-    rows = np.sort(words.reshape(len(bases) * warps * WARP // lanes, -1), axis=1)
-    first = rows >= 0
-    first[:, 1:] &= rows[:, 1:] != rows[:, :-1]
-    where = np.nonzero(first)[0] * BANKS + rows[first] % BANKS
-    ways = np.bincount(where, minlength=len(rows) * BANKS).reshape(-1, BANKS).max(axis=1)
-    return int(ways.reshape(-1, WARP // lanes).sum(axis=1).max())
+    threads = np.array([registers.thread_coords(t) for t in range(registers.num_threads)], np.int64).reshape(-1, registers.rank)
+    values = np.array([registers.value_coords(v) for v in range(0, registers.num_values, width)], np.int64).reshape(-1, registers.rank)
+    coords = threads[None] + values[:, None]
+    here = np.ones(coords.shape[:2], bool)
+    offsets = np.zeros(coords.shape[:2], np.int64)
+    for dim, (digits, extent) in enumerate(zip(shared.modes, shared.shape(), strict=True)):
+        rest = coords[..., dim]
+        here &= rest < extent
+        for limit, stride in digits:
+            rest, digit = np.divmod(rest, limit)
+            offsets += digit * stride
+    start = (shared.swizzle.apply(offsets) if shared.swizzle else offsets) * element_bytes
+    first, last = start // WORD, (start + width * element_bytes - 1) // WORD
+    words = first[..., None] + np.arange((width * element_bytes - 1) // WORD + 2)
+    words = np.where(here[..., None] & (words <= last[..., None]), words, -1)
+    # [access, wavefront's lanes, their words], each word once: of a warp that is not whole the rest has none.
+    whole = np.full((len(values), warps * WARP, words.shape[-1]), -1, np.int64)
+    whole[:, : registers.num_threads] = words
+    groups = np.sort(whole.reshape(-1, lanes * words.shape[-1]), axis=1)
+    once = groups >= 0
+    once[:, 1:] &= groups[:, 1:] != groups[:, :-1]
+    banks = np.arange(len(groups))[:, None] * BANKS + groups % BANKS
+    counts = np.bincount(banks[once], minlength=len(groups) * BANKS).reshape(-1, BANKS)
+    return int(counts.max(axis=1).reshape(-1, WARP // lanes).sum(axis=1).max(initial=0))
 
 
 def best_swizzle(

@@ -24,6 +24,8 @@ SHARED = "shared"
 """How the result lies in the buffers of its channel."""
 COPY = "copy"
 """How a loaded tile comes into its buffer: as `via` of `async.put`."""
+DEPTH = "stated"
+"""Of a channel: its depth is the author's, and no pass changes it."""
 INSTRUCTION = "instruction"
 """Words that the way of a dot must have; after infer-layouts the whole way."""
 

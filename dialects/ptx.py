@@ -137,7 +137,7 @@ class InstOp(IRDLOperation):
         if imms:
             properties["imms"] = ArrayAttr([_imm(value) for value in imms])
         if offsets is not None and any(offsets):
-            properties["offsets"] = DenseArrayBase.from_list(i64, list(offsets))
+            properties["offsets"] = _offsets(tuple(offsets))
         if negated:
             properties["negated"] = UnitAttr()
         operands = [*args, *([guard] if guard is not None else []), *init]
@@ -297,6 +297,16 @@ def _imm(value: int | str) -> Attribute:
     return StringAttr(value) if isinstance(value, str) else IntegerAttr(value, i64)
 
 
+@lru_cache(maxsize=4096)
+def _indices(values: tuple[int, ...]) -> DenseArrayBase:
+    return DenseArrayBase.from_list(i32, list(values))
+
+
+@lru_cache(maxsize=4096)
+def _offsets(values: tuple[int, ...]) -> DenseArrayBase:
+    return DenseArrayBase.from_list(i64, list(values))
+
+
 @cache
 def _segments(args: int, guard: bool, init: int) -> DenseArrayBase:
     return DenseArrayBase.from_list(i32, [args, int(guard), init])
@@ -410,7 +420,7 @@ class PickOp(IRDLOperation):
         return PickOp.create(
             operands=[source],
             result_types=[reg(source.type.cls, len(indices))],
-            properties={"indices": DenseArrayBase.from_list(i32, list(indices))},
+            properties={"indices": _indices(tuple(indices))},
         )
 
     def verify_(self) -> None:

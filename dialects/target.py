@@ -6,7 +6,6 @@ Sources: CUDA C++ Programming Guide, "Compute Capabilities" (technical specifica
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
 from .diagnostics import TeselaError
@@ -70,6 +69,8 @@ TARGETS: dict[str, Target] = {
 def get_target(name: str) -> Target:
     """The target of that name; TeselaError that lists the known ones otherwise."""
     if (target := TARGETS.get(name)) is None:
+        import difflib  # for the error only
+
         near = difflib.get_close_matches(name, TARGETS, 1, cutoff=0.8)
         hint = f"did you mean {near[0]}? " if near else ""
         raise TeselaError.at(None, f"unknown target '{name}'", f"{hint}known targets: {', '.join(TARGETS)}")

@@ -76,7 +76,7 @@ from .tile_memory import LoadOp, StoreOp
 from .tile_messages import AssertOp, PrintOp
 from .tile_pairs import HistogramOp, JoinOp, SplitOp
 from .tile_parts import SumPartsOp
-from .tile_scan import ScanOp
+from .tile_scan import FoldOp, ScanOp, YieldOp
 from .tile_types import (
     ELEMENT_TYPES,
     DimExprAttr,
@@ -113,6 +113,7 @@ __all__ = [
     "ELEMENT_TYPES",
     "PRECISION",
     "ExpandOp",
+    "FoldOp",
     "FullOp",
     "GridExtentOp",
     "HistogramOp",
@@ -139,6 +140,7 @@ __all__ = [
     "TargetAttr",
     "Tile",
     "TransposeOp",
+    "YieldOp",
     "check_dot_operands",
     "cluster_shape",
     "element_type",
@@ -694,6 +696,8 @@ Tile = Dialect(
         ReduceOp,
         HistogramOp,
         ScanOp,
+        FoldOp,
+        YieldOp,
         JoinOp,
         SplitOp,
         TransposeOp,

@@ -45,6 +45,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from .diagnostics import Emitter, TeselaError
 from .dim_expr import DimExpr, DimExprError
+from .inside import inside
 from .tile_types import (
     TOO_LARGE_HINT,
     DimExprAttr,
@@ -466,4 +467,4 @@ def cluster_shape(kernel: KernelOp) -> tuple[int, ...] | None:
 
 def walks_its_grid(kernel: KernelOp) -> bool:
     """Whether the kernel is launched with fewer blocks than its logical grid has, each of which does several (or one)."""
-    return any(isinstance(op, BlockIndexOp) for op in kernel.walk())
+    return bool(inside(kernel, BlockIndexOp))

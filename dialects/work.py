@@ -13,11 +13,11 @@ where the rate of copies is what one multiprocessor can stream, its share of wha
 over the latency, whichever is least. Through shared memory go what is copied there and what the tensor cores read of it: 128×256 tiles of 16 bits keep it as busy as
 the tensor cores, 256×128 and smaller ones busier. L2 answers by lines of 128 bytes: rows that do not begin with one take two requests each, and what
 a cluster loads together it asks for once. One block at a time takes the sum of both, and of the latency before its first tile arrives, unless it
-walks the grid and loads ahead. Several at a time hide each other's waits: all bodies, or all tails, whichever is longer, and the other once. No launch is
-faster than memory moves the arguments once.
+walks the grid and loads ahead. Several at a time hide each other's waits: all bodies, or all tails, whichever is longer, and the other once. Memory moves the
+arguments once meanwhile, at best (OVERLAP); what is loaded again, from L2, slows that down a little.
 
-Split in `parts`, the loop of a point has so many trips less, and there are so many blocks more; each writes its sums and arrives, and the last
-one reads all of them, and does what is not in the loop (passes/split_reduction.py).
+Split in `parts`, the loop of a point has so many trips less, and there are so many blocks more. Then, when nothing is left to hide it, each writes its sums, and one of
+them reads those of all and does what is not in the loop (passes/split_reduction.py): through L2, with a fence and a counter, or as a cluster, through shared memory.
 
 Example: two waves of 128×256 tiles beside 4 of 128×128 for 2048×4096×4096: 256 points on 132 multiprocessors are 2 each of 64·1024 clocks;
 512 are 4 each of 64·512, and twice the bytes for a clock.
@@ -39,7 +39,8 @@ from .launch_plan import clusters_suit
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What the model knows of a device, in bytes for each clock of one multiprocessor (`memory`: of all), and clocks. `copies`: what one can stream; `l2`: what each
-    gets when all stream; `shared`: what its shared memory takes in and gives; `stores`: what one writes; `start`: from one block to the next; `arrival`: of a block with its sums at a point."""
+    gets when all stream; `shared`: what its shared memory takes in and gives; `stores`: what one writes; `start`: from one block to the next; `refill`: from a buffer that is read to the next copy
+    into it; `arrival`: of a block with its sums at a point, `meeting`: of the blocks of a cluster; `sums`: what one reads and writes of them."""
 
     copies: float
     l2: float
@@ -47,10 +48,16 @@ class Machine:
     stores: float
     memory: float
     start: int
+    refill: int
     arrival: int
+    meeting: int
+    sums: float
     megahertz: float
 
 
+OVERLAP = 2.5
+"""How what multiprocessors take and what memory takes add up: the longer one where they differ much, and a third more where they are equal, since neither is busy all the time then. (32×4096×14336 by
+tiles of 32×64, whose loads alone would take 26 µs on 64 multiprocessors and 28 in memory, took 38; in two parts, 13 and 28, it took 31.)"""
 LINE = 128
 """Bytes that L2 answers a request with (CUDA C++ Programming Guide, "Device Memory Accesses")."""
 
@@ -93,10 +100,12 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class SplitLoop:
-    """The loop that can be split. `trips`: its trip count; `nbytes`: of the sums that it carries."""
+    """The loop that can be split. `trips`: its trip count; `nbytes`: of the sums that it carries; `cluster`: into how many parts at most, a power of two, so that their blocks
+    are a cluster."""
 
     trips: str
     nbytes: int
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +164,11 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
     rounds = ceil(points / multiprocessors)
     together = min(work.resident, rounds)
     share = multiprocessors / active
-    rate = min(machine.copies, max(1.0, work.in_flight * together / max(1, work.latency)))
+    rate = min(machine.copies, max(1.0, work.in_flight * together / (work.latency + machine.refill)))
     clustered = work.cluster > 1 and clusters_suit(work.cluster, work.axis, extents, multiprocessors)
     stores = min(machine.stores, machine.memory / active)
     ends = ceil(rounds / parts)  # of the busiest multiprocessor's blocks, those that end a point
-    compute = copies = tails = bodies = 0.0
+    compute = copies = tails = bodies = loaded = 0.0
     for term in work.terms:
         counts = [max(0, _parsed(text).evaluate(dims)) for text in term.trips]
         if term.shared:
@@ -170,6 +179,7 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
             asked += (request.together if clustered else request.nbytes) * request.lines(dims) - request.nbytes
         inside = max(term.compute, term.exchanged / machine.shared)
         moved = max(term.copied / rate, asked / (machine.l2 * share))
+        loaded += prod(counts) * term.copied * (points if term.shared else points // parts)
         compute += trips * inside
         copies += trips * moved
         bodies += trips * max(inside, moved)
@@ -177,19 +187,22 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
     exchange = 0.0
     if parts > 1:
         assert work.split is not None
-        gather = work.split.nbytes * parts / min(machine.copies, machine.l2 * share)
-        exchange = rounds * (work.split.nbytes / min(machine.stores, machine.l2 * share) + machine.arrival) + ends * gather
+        if parts <= work.split.cluster and parts & (parts - 1) == 0:
+            exchange = ends * (machine.meeting + work.split.nbytes * parts / machine.sums)
+        else:
+            exchange = rounds * (work.split.nbytes / machine.sums + machine.arrival) + ends * work.split.nbytes * parts / machine.sums
     start = machine.start + work.latency
     if together == 1:
-        clocks = (1 if work.persistent else rounds) * start + bodies + tails + exchange
+        clocks = (1 if work.persistent else rounds) * start + bodies + tails
     else:
-        clocks = start + max(bodies, tails) + min(bodies, tails) / rounds + exchange
-    memory = nbytes / machine.memory + start
+        clocks = start + max(bodies, tails) + min(bodies, tails) / rounds
+    again = max(0.0, loaded - nbytes) / (2 * machine.l2 * multiprocessors)
+    memory = nbytes / machine.memory + again + start
     parts_of_time = {
         "compute": compute, "copies": copies, "stores": tails, "latency": start + exchange, "memory": memory,
     }
     bound = "memory" if memory > clocks else max(("compute", "copies", "stores", "latency"), key=lambda name: parts_of_time[name])
-    clocks = max(clocks, memory)
+    clocks = start + ((clocks - start) ** OVERLAP + (memory - start) ** OVERLAP) ** (1 / OVERLAP) + exchange
     return Estimate(clocks, clocks / machine.megahertz, points, rounds, bound)
 
 

@@ -13,6 +13,7 @@ import ast
 import difflib
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from xdsl.dialects import arith
@@ -21,7 +22,7 @@ from xdsl.dialects.builtin import FileLineColLoc, FloatAttr, IndexType, IntAttr,
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from ..dialects import tile
-from ..dialects.diagnostics import Diagnostic, TeselaError
+from ..dialects.diagnostics import Diagnostic, Location, TeselaError
 from ..dialects.dim_expr import DimExpr
 from ..dialects.tile import Predicate
 from ..dialects.tile_types import TOO_LARGE_HINT, too_large
@@ -102,6 +103,11 @@ LARGEST = {f8E4M3FN: 448.0, f8E5M2: 57344.0, f16: 65504.0, bf16: 3.3895313892515
 MAX_POWER = 16
 
 
+@lru_cache(maxsize=4096)
+def _location(place: Location) -> FileLineColLoc:
+    return FileLineColLoc(StringAttr(place.file), IntAttr(place.line), IntAttr(place.column))
+
+
 class Builder:
     """See the module. `source` is the function whose text `node` belongs to."""
 
@@ -118,7 +124,6 @@ class Builder:
         self._dims: dict[str, SSAValue] = {}
         self._dims_at = len(entry.args)
         self._locations: dict[tuple[str, int, int], FileLineColLoc] = {}
-        self._files: dict[str, StringAttr] = {}
 
     # Places and errors
 
@@ -135,9 +140,7 @@ class Builder:
         key = (self.source.file, node.lineno, node.col_offset)  # type: ignore[attr-defined]
         found = self._locations.get(key)
         if found is None:
-            place = self.source.place(node)
-            file = self._files.setdefault(place.file, StringAttr(place.file))
-            found = self._locations[key] = FileLineColLoc(file, IntAttr(place.line), IntAttr(place.column))
+            found = self._locations[key] = _location(self.source.place(node))
         return found
 
     # Emission

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..dialects.diagnostics import Location, TeselaError, called_by_users, short
 from ..dialects.dim_expr import DimExprError
-from ..runtime.space import PINS, Space, configurations
+from ..runtime.space import PINS, Space, configurations, pin_fault
 from .hints import similar
 from .source import Capture, SourceFunction
 from .types import DTYPES, Array, ArrayError, DType, caller_place, constexpr, outside_kernel
@@ -87,10 +87,14 @@ class Program:
 class KernelFunction:
     """A kernel written in Python. `params` is its signature; `type_variables` the names that stand for element types."""
 
-    def __init__(self, function: FunctionType, amounts: Mapping[str, str] | None = None, variants: Space | None = None):
+    def __init__(
+        self, function: FunctionType, amounts: Mapping[str, str] | None = None, variants: Space | None = None, pins: Mapping[str, int] | None = None
+    ):
         self.function = function
         self.amounts = dict(amounts or {})
         """What it states that a launch amounts to, by 'flops' and 'nbytes'."""
+        self.pins = dict(pins or {})
+        """Choices of the compiler that its author makes, where a variant or a call does not."""
         self.__name__ = self.name = function.__name__
         self.__qualname__ = function.__qualname__
         self.__module__ = function.__module__
@@ -334,7 +338,7 @@ class KernelFunction:
         for config in fitting:
             constants = {name: value for name, value in config.items() if name in self.constants}
             pinned = {name: value for name, value in config.items() if name not in self.constants}
-            found.append((label_of(config), Reading(self, self.bind(constants | dict(values))), pinned | dict(pins)))
+            found.append((label_of(config), Reading(self, self.bind(constants | dict(values))), self.pins | pinned | dict(pins)))
         return found
 
     def _check_open(self, values: Mapping[str, Any]) -> None:
@@ -432,27 +436,34 @@ def kernel(function: Callable[..., Any], /) -> KernelFunction: ...
 
 
 @overload
-def kernel(*, flops: str = "", nbytes: str = "", variants: Space | None = None) -> Callable[[Callable[..., Any]], KernelFunction]: ...
+def kernel(
+    *, flops: str = "", nbytes: str = "", variants: Space | None = None, pins: Mapping[str, int] | None = None
+) -> Callable[[Callable[..., Any]], KernelFunction]: ...
 
 
 @called_by_users
 def kernel(
-    function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "", variants: Space | None = None, **unknown: Any
-) -> Any:
+    function: Callable[..., Any] | None = None, /, *, flops: str = "", nbytes: str = "", variants: Space | None = None,
+    pins: Mapping[str, int] | None = None, **unknown: Any,
+) -> Any:  # fmt: skip
     """Decorator: make a kernel of a function. Raises TeselaError for a signature that is none.
 
     `flops`, `nbytes`: what a launch amounts to, as expressions of the dimensions, for `tesela.profile`: `@tesela.kernel(flops="2 * M * N * K")`.
     `variants`: what each call chooses from by its extents, as `tesela.autotune` takes a space: values of compile-time parameters, 'warps', 'stages', 'split', by
     name, all combinations of which are meant; or the configurations themselves. The first is what has preference among equals, and what stands for the kernel where
-    no extents are known.
+    no extents are known. `pins`: choices of the compiler that the author makes, {'warps': 8, 'stages': 3}, as for `tesela.compile`; a variant's and a call's own
+    have precedence.
     """
+    for name, value in (pins or {}).items():
+        if (fault := pin_fault(name, value)) is not None:
+            raise TeselaError.at(caller_place(sys._getframe(2)), *fault)
     for name in unknown:
-        known = ("flops", "nbytes", "variants")
+        known = ("flops", "nbytes", "variants", "pins")
         place = caller_place(sys._getframe(2))
         raise TeselaError.at(place, f"@tesela.kernel has no argument {name}", similar(name, known) or f"it has {', '.join(known)}")
     amounts = {name: text for name, text in (("flops", flops), ("nbytes", nbytes)) if text}
-    if function is None and (amounts or variants is not None):
-        return called_by_users(lambda function: KernelFunction(_plain(function, "kernel"), amounts, variants))
+    if function is None and (amounts or pins or variants is not None):
+        return called_by_users(lambda function: KernelFunction(_plain(function, "kernel"), amounts, variants, pins))
     return KernelFunction(_plain(function, "kernel"))
 
 

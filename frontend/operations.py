@@ -404,13 +404,14 @@ for _kind in ReduceKind:
 
 
 def _scan(word: str, kind: ReduceKind) -> Build:
-    def build(t: Tracer, x: Any, axis: Any, exclusive: Any) -> Value:
+    def build(t: Tracer, x: Any, axis: Any, exclusive: Any, reverse: Any) -> Value:
         x = tile_argument(t, x, word)
         if x.dtype is i1 or x.dtype is ui8:
             raise t.error(f"tesela.{word} of {describe(x)}", "convert first: x.to(i32)", t.at("x"))
-        if not isinstance(exclusive, bool):
-            raise t.error(f"exclusive must be True or False, found {describe(exclusive)}", at=t.at("exclusive"))
-        op = tile.ScanOp.make(kind, x.ssa, axis_argument(t, axis, len(x.shape)), exclusive)
+        for name, flag in (("exclusive", exclusive), ("reverse", reverse)):
+            if not isinstance(flag, bool):
+                raise t.error(f"{name} must be True or False, found {describe(flag)}", at=t.at(name))
+        op = tile.ScanOp.make(kind, x.ssa, axis_argument(t, axis, len(x.shape)), exclusive, reverse)
         return t.b.emit(op, x.dtype, x.shape)
 
     return build
@@ -484,9 +485,9 @@ def pin(t: Tracer, x: Any, layout: Any = None, shared: Any = None, copy: Any = N
     if not isinstance(owner, Operation) or len(owner.results) != 1:
         raise t.error("pin fixes what is computed here, and this value comes from a loop or a conditional", "pin it where it is computed")
     if layout is not None:
-        _fix(t, owner, pins.LAYOUT, TVLayoutAttr(_parsed(t, "layout", layout, TVLayout, len(x.shape))))
+        _fix(t, owner, pins.LAYOUT, TVLayoutAttr(parsed_layout(t, "layout", layout, TVLayout, len(x.shape))))
     if shared is not None:
-        found = _parsed(t, "shared", shared, SharedLayout, len(x.shape))
+        found = parsed_layout(t, "shared", shared, SharedLayout, len(x.shape))
         if (fault := shared_layout_fault(found, x.shape)) is not None:
             raise t.error(f"shared, {found}: {fault}", at=t.at("shared"))
         _fix(t, owner, pins.SHARED, SharedLayoutAttr(found))
@@ -515,7 +516,7 @@ def _fix(t: Tracer, owner: Operation, name: str, choice: StringAttr | TVLayoutAt
 Layout = TypeVar("Layout", TVLayout, SharedLayout)
 
 
-def _parsed(t: Tracer, name: str, text: Any, kind: type[Layout], rank: int) -> Layout:
+def parsed_layout(t: Tracer, name: str, text: Any, kind: type[Layout], rank: int) -> Layout:
     """A layout from its text, or as it is."""
     try:
         found = kind.parse(text) if isinstance(text, str) else text

@@ -173,6 +173,10 @@ class Flow:
                     head = head | (self._block(node.body, head) - target)
                 self.head[node] = head
                 return head | (read_names(node.iter) if is_for else frozenset())
+            case ast.With():
+                bound = frozenset(stored_names(item.optional_vars for item in node.items if item.optional_vars is not None))
+                live = self._block(node.body, live) - bound
+                return live.union(*(read_names(item.context_expr) for item in node.items))
             case ast.AugAssign(target=ast.Name(id=name)):
                 return live | read_names(node.value) | {name}
             case ast.Assign() | ast.AnnAssign():

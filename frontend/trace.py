@@ -35,10 +35,19 @@ from xdsl.ir import Attribute, Block, Region
 from ..dialects import tile
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
-from . import inline, packing  # noqa: F401 -- they register their words
+from . import combining, inline, packing  # noqa: F401 -- they register their words
 from .assumptions import assume
 from .builder import Builder
 from .control import conditional, for_statement, if_statement, while_statement
+from .explicit import (
+    CHANNEL_METHODS,
+    Role,
+    channel_call,
+    check_channels,
+    finish_explicit,
+    rejected_after_roles,
+    with_statement,
+)
 from .hints import similar
 from .kernel import InlineFunction, KernelFunction, Parameter
 from .operations import BUILDERS
@@ -46,7 +55,7 @@ from .reports import run_time_assert
 from .source import Capture, SourceFunction, snapshot
 from .subscripts import array_slice, load_slice, place_argument, store_slice, subscript
 from .types import Array, Dim, DType, DTypeVariable, i1, index
-from .values import ATTRIBUTES, ArrayRef, Method, Tracing, Undefined, Value, describe, is_number, leaves
+from .values import ATTRIBUTES, ArrayRef, ChannelRef, Method, Tracing, Undefined, Value, describe, is_number, leaves
 from .words import WORDS, Word
 
 BINARY: dict[type[ast.AST], str] = {
@@ -86,7 +95,6 @@ REJECTED: dict[str, tuple[str, str]] = {
     "Try": ("try", "a kernel raises no exceptions; test with if"),
     "TryStar": ("try", "a kernel raises no exceptions; test with if"),
     "Raise": ("raise", "a kernel raises no exceptions; assert checks what is known when compiling"),
-    "With": ("with", "a kernel manages no resources"),
     "AsyncWith": ("async with", "a kernel manages no resources"),
     "AsyncFor": ("async for", "write for … in tesela.range(…)"),
     "FunctionDef": ("a nested function", "define it outside the kernel: functions that a kernel calls are inlined"),
@@ -146,6 +154,10 @@ class Tracer:
         self.nesting = 0
         """How many run-time conditionals and loops are open, in all frames."""
         self._arguments: dict[str, ast.AST] = {}
+        self.roles: list[Role] = []
+        self.entering_role = False
+        self.explicit = False
+        """Whether the author has written channels or roles."""
 
     def error(self, message: str, hint: str | None = None, at: ast.AST | None = None) -> TeselaError:
         """The error at `at`, or at the expression being traced."""
@@ -161,6 +173,8 @@ class Tracer:
         """Trace statements up to the end or to a return."""
         for statement in statements:
             self.b.node = statement
+            if self.roles and self.b.block is self.b.entry and not isinstance(statement, ast.With | ast.Pass):
+                raise rejected_after_roles(self, statement)
             handler = _STATEMENTS.get(type(statement))
             if handler is None:
                 raise self.rejected(statement)
@@ -215,7 +229,7 @@ class Tracer:
             case ast.Name(id=name):
                 if isinstance(value, Tracing):
                     raise self.error("tesela.range is for loops", "write for i in tesela.range(…)", target)
-                if isinstance(value, Value) and value.ssa.name_hint is None:
+                if isinstance(value, Value | ChannelRef) and value.ssa.name_hint is None:
                     value.ssa.name_hint = name if name.isascii() else None
                 self.frame.names[name] = value
                 self.frame.places[name] = target
@@ -260,6 +274,9 @@ class Tracer:
 
     def _stmt_For(self, node: ast.For) -> None:
         for_statement(self, node)
+
+    def _stmt_With(self, node: ast.With) -> None:
+        with_statement(self, node)
 
     def _stmt_While(self, node: ast.While) -> None:
         while_statement(self, node)
@@ -385,6 +402,10 @@ class Tracer:
         self.b.node = outer
         return value
 
+    def eval_callee(self, node: ast.expr) -> Any:
+        """What a call calls, where that is a name or an attribute."""
+        return self.eval(node) if isinstance(node, ast.Name | ast.Attribute) else None
+
     def _expr_Constant(self, node: ast.Constant) -> Any:
         if isinstance(node.value, bool | int | float | str) or node.value is None:
             return node.value
@@ -507,6 +528,10 @@ class Tracer:
                         return BUILDERS["transpose"](self, owner, None)
                     if name in METHODS:
                         return Method(owner, name)
+        if isinstance(owner, ChannelRef):
+            if name in CHANNEL_METHODS:
+                return Method(owner, name)
+            raise self.error(f"{describe(owner)} has no attribute {name}", similar(name, CHANNEL_METHODS) or f"it has {', '.join(CHANNEL_METHODS)}")
         known = ["shape", "dtype", "ndim", *(["T", *METHODS] if isinstance(owner, Value) else [])]
         hint = None
         if isinstance(owner, Value | ArrayRef):
@@ -522,6 +547,8 @@ class Tracer:
         function = self.eval(node.func)
         if function is WORDS["assume"]:
             return assume(self, node)
+        if isinstance(function, Method) and isinstance(function.owner, ChannelRef):
+            return channel_call(self, node, function)
         args: list[Any] = []
         arg_nodes: list[ast.expr] = []
         for item in node.args:
@@ -730,6 +757,7 @@ def trace_kernel(
     t.b.node = source.tree
     if t.grid is None:
         t.declare_grid([1])
+    finish_explicit(t)
     t.b.erase_unused_constants()
     t.b.add(tile.ReturnOp.create())
     dims = t.b.used_dims()
@@ -738,6 +766,8 @@ def trace_kernel(
     kernel.location = t.b.location(source.tree)
     module = ModuleOp([kernel])
     module.location = kernel.location
+    if t.explicit:
+        check_channels(module)
     return module, tuple(t.captures.values())
 
 

@@ -25,6 +25,7 @@ from ..dialects.dim_expr import DimExpr, DimExprError
 
 __all__ = [
     "Array",
+    "Channel",
     "DType",
     "Dim",
     "Tile",
@@ -83,6 +84,25 @@ class Tile:
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _binary
         __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __lshift__ = __rshift__ = __and__ = __rand__ = __or__ = __ror__ = _binary
         __xor__ = __rxor__ = __lt__ = __le__ = __gt__ = __ge__ = _binary
+
+
+class Slot(Tile):
+    """The tile of a channel's slot; `with` gives the slot back."""
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Tile: ...
+        def __exit__(self, *reason: Any) -> None: ...
+
+
+class Channel:
+    """What `tesela.channel` makes in a kernel, for annotations of helper functions."""
+
+    if TYPE_CHECKING:
+
+        def put(self, tile: Any, *, copy: Literal["tma", "cp.async", "ld"] | None = None) -> None: ...
+        def get(self) -> Slot: ...
+        def release(self) -> None: ...
 
 
 if TYPE_CHECKING:

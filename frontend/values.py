@@ -85,6 +85,15 @@ class ArrayRef:
         return tuple(int(e.value) if e.op == "int" else Dim(e) for e in self.annotation.shape)
 
 
+@dataclass(frozen=True, eq=False)
+class ChannelRef:
+    """A channel: a ring of buffers in shared memory."""
+
+    ssa: SSAValue
+    dtype: DType
+    shape: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Undefined:
     """Why a variable has no value here, and what to do."""
@@ -95,9 +104,9 @@ class Undefined:
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """`x.sum` before it is called."""
+    """`x.sum`, or `ch.get`, before it is called."""
 
-    owner: Value
+    owner: Value | ChannelRef
     name: str
 
 
@@ -147,6 +156,8 @@ def describe(value: Any) -> str:
             return f"{kind} {type_text(value.dtype, value.shape)}"
         case ArrayRef():
             return f"the array {value.name}"
+        case ChannelRef():
+            return f"a channel of {type_text(value.dtype, value.shape)}"
         case Undefined():
             return "undefined"
         case bool() | None:

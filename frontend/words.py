@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 from typing import cast as cast_type
 
-from .types import Array, Dim, DType, Tile, outside_kernel
+from .types import Array, Channel, Dim, DType, Tile, outside_kernel
 from .types import ceildiv as static_ceildiv
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,6 +33,7 @@ __all__ = [
     "arange",
     "argmax",
     "argmin",
+    "associative_scan",
     "assume",
     "atomic_add",
     "atomic_and",
@@ -46,6 +47,7 @@ __all__ = [
     "cast",
     "ceil",
     "ceildiv",
+    "channel",
     "cos",
     "dot",
     "exp",
@@ -75,7 +77,9 @@ __all__ = [
     "print",
     "prod",
     "range",
+    "reduce",
     "reshape",
+    "role",
     "rsqrt",
     "sin",
     "split",
@@ -450,26 +454,48 @@ def argmin(x: Tile, axis: int, *, keepdims: bool = False) -> Tile:
 
 
 @_word
-def cumsum(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
-    """Running sums along `axis`: element i is the sum of elements 0 … i; with `exclusive` of those before i, 0 for the first."""
+def cumsum(x: Tile, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Tile:
+    """Running sums along `axis`: element i is the sum of elements 0 … i; with `exclusive` of those before i, 0 for the first; with
+    `reverse` from the last element to the first."""
     ...
 
 
 @_word
-def cumprod(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
+def cumprod(x: Tile, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Tile:
     """Running products along `axis`; with `exclusive` of the elements before each, 1 for the first."""
     ...
 
 
 @_word
-def cummax(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
+def cummax(x: Tile, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Tile:
     """Running maxima along `axis`, NaN from the first NaN on; with `exclusive` of the elements before each, the least value for the first."""
     ...
 
 
 @_word
-def cummin(x: Tile, axis: int, *, exclusive: bool = False) -> Tile:
+def cummin(x: Tile, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Tile:
     """Running minima along `axis`, NaN from the first NaN on; with `exclusive` of the elements before each, the greatest value for the first."""
+    ...
+
+
+@_word
+def associative_scan(
+    fn: Callable[[Any, Any], Any], tiles: Any, axis: int, *, reverse: bool = False, exclusive: bool = False, identity: Any = None
+) -> Any:
+    """Running results along `axis` of combining neighbours by `fn`, which must be associative: element i is fn(… fn(fn(x₀, x₁), x₂) …, xᵢ).
+
+    `tiles`: a tile, of which `fn(a, b)` combines an element of the left and one of the right; or a tuple of tiles of one shape (they broadcast), for which a
+    and b are tuples, and so is what `fn` returns and what the scan gives. `fn` keeps the element types, and only computes: `tesela.where`
+    chooses. It need not be commutative. `reverse`: from the last element to the first, which is on the left then. `exclusive`: of the elements
+    before each, and `identity` for the first, which must change nothing: `tesela.associative_scan(linear, (a, b), 1, exclusive=True, identity=(1.0, 0.0))`.
+    """
+    ...
+
+
+@_word
+def reduce(fn: Callable[[Any, Any], Any], tiles: Any, axis: Shape | None = None, *, keepdims: bool = False) -> Any:
+    """All elements along `axis` (an integer, several, or None for all, in row-major order) combined by `fn` as in `associative_scan`, in their order:
+    `key, place = tesela.reduce(larger, (x, places), 1)`. Of a tuple of tiles it gives a tuple."""
     ...
 
 
@@ -532,6 +558,30 @@ def pin(x: Tile, *, layout: Any = None, shared: Any = None, copy: str | None = N
     a dot: `"[128:64], [64:1], swizzle<3, 3, 3>"`, or a `SharedLayout`. `copy`: how a loaded tile gets there, "tma", "cp.async" or "ld".
     `instruction`: words that the way of a dot must have, as `tesela explain` writes them: `tesela.pin(acc + a @ b, instruction="m64n128k16 2x1")`.
     """
+    ...
+
+
+# The explicit level
+
+
+@_word
+def channel(shape: Shape, dtype: DType, *, depth: int | None = None, shared: Any = None) -> Channel:
+    """A ring of buffers in shared memory, first in first out, made at the beginning of a kernel: `ch = tesela.channel((128, 64), bf16, depth=3)`.
+
+    `ch.put(A[m : m + 128, k : k + 64])` fills the next slot from an array (by TMA or cp.async where it can; `copy="tma"` insists), `ch.put(x)` from a tile. `ch.get()` is
+    the oldest filled slot as a tile, and `ch.release()` gives it back; `with ch.get() as a:` does both. Every slot that is filled is got once and given back
+    once, whatever path the kernel takes: what cannot be is an error at its line. A dot reads a slot where it lies; anything else reads it into registers.
+    `depth`: how many buffers; left open, the compiler finds it. Where a loop puts, gets and releases in each trip it fills ahead as far as there are
+    buffers. `shared`: how a buffer lies, as for `pin`.
+    """
+    ...
+
+
+@_word
+def role(name: str, *, warps: int | None = None, registers: int | None = None) -> Any:
+    """`with tesela.role("load", warps=4, registers=24):` a program of its own for so many warps of the block, at the same time as the other roles', at the
+    end of a kernel. Roles meet in channels only: one role fills a channel, one takes from it. What was computed before is known in all of them.
+    `registers` of each thread (24 to 256 in steps of 8, of whole groups of four warps), for all roles or for none."""
     ...
 
 

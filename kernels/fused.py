@@ -1,4 +1,4 @@
-"""Products fused with what stands beside them: two products and a gate, rows of A scaled on their way, attention with a bias added to its scores."""
+"""Products fused with what stands beside them: two products and a gate, scales of tensors and of rows of A, attention with a bias added to its scores."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import tesela
 from tesela import Array, f32, i32
 
 from .elementwise import silu
+from .matrices import TILES
 
 M, N, K, HEADS, S, L, D = tesela.dims("M N K HEADS S L D")
-T = tesela.dtype("T")
+T, U = tesela.dtype("T"), tesela.dtype("U")
 
 
 @tesela.kernel(flops="4 * M * N * K")
@@ -55,6 +56,48 @@ def scaled_gemm(
         a = (A[m : m + BM, k : k + BK].to(f32) * factors[:, None]).to(A.dtype)
         acc += a @ B[n : n + BN, k : k + BK].T
     C[m : m + BM, n : n + BN] = acc.to(C.dtype)
+
+
+@tesela.kernel(variants=TILES, flops="2 * M * N * K")
+def tensor_scaled_gemm(
+    A: Array[T, M, K],
+    B: Array[T, N, K],
+    scale_a: Array[f32, 1],
+    scale_b: Array[f32, 1],
+    C: Array[U, M, N],
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
+    BK: tesela.constexpr = 128,
+):
+    """C = (A·Bᵀ)·scale_a·scale_b of 8-bit floats with a scale for each tensor. The tensor cores of sm_90 add up in f32 registers, but keep
+    13 bits below the largest term of each addition (docs/numbers.md N37); `tensor_scaled_gemm_f32` adds in f32."""
+    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    m, n = bm * BM, bn * BN
+    acc = tesela.zeros((BM, BN), f32)
+    for k in tesela.range(0, K, BK):
+        acc += A[m : m + BM, k : k + BK] @ B[n : n + BN, k : k + BK].T
+    C[m : m + BM, n : n + BN] = (acc * (scale_a[0] * scale_b[0])).to(C.dtype)
+
+
+@tesela.kernel(variants=[{"BM": 128, "BN": 192}, {"BM": 128, "BN": 128}], flops="2 * M * N * K")
+def tensor_scaled_gemm_f32(
+    A: Array[T, M, K],
+    B: Array[T, N, K],
+    scale_a: Array[f32, 1],
+    scale_b: Array[f32, 1],
+    C: Array[U, M, N],
+    BM: tesela.constexpr,
+    BN: tesela.constexpr,
+    BK: tesela.constexpr = 128,
+):
+    """As `tensor_scaled_gemm`, but what the tensor cores sum over BK elements is added to the rest in f32, rounded to nearest."""
+    bm, bn = tesela.grid(tesela.ceildiv(M, BM), tesela.ceildiv(N, BN))
+    m, n = bm * BM, bn * BN
+    acc = tesela.zeros((BM, BN), f32)
+    for k in tesela.range(0, K, BK):
+        part = A[m : m + BM, k : k + BK] @ B[n : n + BN, k : k + BK].T
+        acc = acc + part
+    C[m : m + BM, n : n + BN] = (acc * (scale_a[0] * scale_b[0])).to(C.dtype)
 
 
 @tesela.kernel

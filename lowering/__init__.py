@@ -21,5 +21,8 @@ add_passes(
         "check-registers": PassEntry(
             "tesela.lowering.check_registers:CheckRegisters", "prove that every use reads the register that holds its value"
         ),
+        "check-barriers": PassEntry(
+            "tesela.lowering.check_barriers:CheckBarriers", "check mbarriers, their bytes and phases, and register budgets; change nothing"
+        ),
     }
 )

@@ -166,6 +166,9 @@ class _Lifetimes:
     def spans(self, atom: int) -> list[Span]:
         """When an atom is live: from its definition to its last read in each block, in order."""
         def_block, def_time = self.def_block[atom], self.def_time[atom]
+        times = [time for time, block in self.uses[atom] if block == def_block]
+        if len(times) == len(self.uses[atom]) and atom not in self.also_written:
+            return [(def_time, max(times, default=def_time))]
         last: dict[int, int] = {def_block: def_time}
         for time, block in self.uses[atom]:
             while last.get(block, -1) < time:
@@ -422,9 +425,11 @@ class _Coalescing:
     def spans(self, root: int) -> list[Span]:
         found = self._spans.get(root)
         if found is None:
-            found = self._spans[root] = []
-            for span in self.lifetimes.spans(root):
+            own = self.lifetimes.spans(root)
+            found = own[:1]  # in order, but those that meet are not one yet
+            for span in own[1:]:
                 _add_span(found, span)
+            self._spans[root] = found
         return found
 
     def _keep_ties(self, site: _Site) -> None:
@@ -466,6 +471,9 @@ def _add_span(spans: list[Span], span: Span) -> None:
     """Add a span to others that are ordered and apart from each other, which they stay: what meets the new one becomes one with it. A
     register that a thousand instructions in a row work on so keeps a single span."""
     start, end = span
+    if spans[-1][1] < start - 1:
+        spans.append(span)
+        return
     first = bisect_left(spans, (start,))
     if first and spans[first - 1][1] >= start - 1:
         first -= 1
@@ -479,6 +487,8 @@ def _add_span(spans: list[Span], span: Span) -> None:
 
 def _overlap(first: list[Span], second: list[Span]) -> bool:
     """Whether two lists of spans (ends included), each ordered and apart from each other, have a time in common."""
+    if first[0][0] > second[-1][1] or second[0][0] > first[-1][1]:
+        return False
     if len(first) > len(second):
         first, second = second, first
     for start, end in first:
@@ -668,12 +678,12 @@ class _Naming:
         return f"{PREFIX[cls]}{number}"
 
     def _names(self, value: SSAValue) -> tuple[str, ...]:
-        names, root = self.names, self.registers.root
+        names, parent, root = self.names, self.registers.parent, self.registers.root
         kind = value.type
         assert isinstance(kind, RegType)
         result = []
         for atom in self.lifetimes.atoms[value]:
-            register = root(atom)
+            register = atom if parent[atom] == atom else root(atom)
             name = names.get(register)
             if name is None:
                 name = names[register] = self._new(kind.cls)

@@ -7,7 +7,7 @@ counts with half of the grid's extent, and one that is only known at run time as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
@@ -19,34 +19,36 @@ from ..dialects import async_copy, tile
 from ..dialects.array_effects import may_write
 from ..dialects.async_roles import RolesOp
 from ..dialects.dim_expr import DimExpr
+from ..dialects.inside import inside
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
-from ..dialects.ptx_isa import UNITS
 from ..dialects.target import Target
 from ..dialects.tile import shape_of
 from ..dialects.work import Machine, Request, SplitLoop, Term, Work
-from ..passes import dot_rules, get_pass
+from ..passes import dot_rules
 from ..passes.access import memory_bytes
 from ..passes.alloc_shared import ring_bytes, scratch_bound
-from ..passes.base import PassContext
 from ..passes.dot_types import STEP_BYTES
+from ..passes.form_clusters import MOST_BLOCKS, USUAL_CLUSTER, stated_size
 from ..passes.layout_costs import SECTOR, SHARED_BYTES_PER_CLOCK, SLOTS, wgmma_clocks
 from ..passes.machine_costs import (
     ARRIVAL_CLOCKS,
     BLOCK_START_CLOCKS,
     COPY_BYTES_PER_CLOCK,
     COPY_LATENCY,
-    DOT_MACS_PER_CLOCK,
     L2_BYTES_PER_CLOCK,
     LANES_PER_CLOCK,
+    MEETING_CLOCKS,
     MEGAHERTZ,
     MEMORY_BYTES_PER_CLOCK,
     PARTIAL_SECTOR_COST,
+    REFILL_CLOCKS,
     STORE_BYTES_PER_CLOCK,
+    SUM_BYTES_PER_CLOCK,
     SUSTAINED,
 )
 from ..passes.split_reduction import find_loop
 from ..passes.stages import USUAL_TRIPS
-from .pipeline import STAGES, lower_to
+from .pipeline import Lowering
 from .tile_to_ptx.kernel import kernel_warps
 
 if TYPE_CHECKING:
@@ -54,73 +56,126 @@ if TYPE_CHECKING:
 
 MACHINE = Machine(
     COPY_BYTES_PER_CLOCK, L2_BYTES_PER_CLOCK, SHARED_BYTES_PER_CLOCK * SUSTAINED, STORE_BYTES_PER_CLOCK, MEMORY_BYTES_PER_CLOCK, BLOCK_START_CLOCKS,
-    ARRIVAL_CLOCKS, MEGAHERTZ,
+    REFILL_CLOCKS, ARRIVAL_CLOCKS, MEETING_CLOCKS, SUM_BYTES_PER_CLOCK, MEGAHERTZ,
 )  # fmt: skip
 LOAD_LATENCY = 800
 """Clocks of a load from memory by a thread (estimate)."""
 
 
+class Count:
+    """The counts of a module's only kernel, in two steps, each of which lowers the module further, in place: `floor`, then `work`."""
+
+    def __init__(self, module: ModuleOp, target: Target):
+        self._lowering = Lowering(module, target)
+        self._floor: Work | None = None
+        self._work: Work | None = None
+
+    def uncounted(self) -> Lowering:
+        """What is lowered so far, as it would be had nobody counted; to be compiled, and counted no more."""
+        if self._floor is not None and self._work is None:
+            _unmark(self._kernel)
+        return self._lowering
+
+    @property
+    def _kernel(self) -> tile.KernelOp:
+        return next(op for op in self._lowering.module.body.block.ops if isinstance(op, tile.KernelOp))
+
+    def floor(self) -> Work:
+        """What no plan of the program does with less: counts from before layouts are chosen, and otherwise the best that could come of them, so that `estimate`
+        of it is never above that of `work`. Raises TeselaError where the program cannot be compiled, as far as that is known here."""
+        if self._floor is None:
+            split = _split_loop(self._kernel, self._lowering.target)
+            self._lowering.to("async")
+            kernel, target = self._kernel, self._lowering.target
+            counter = _Counter(kernel, target)
+            counter.block(kernel.body.block, ())
+            terms = tuple(replace(counter.term(trips, shared), requests=()) for (trips, shared), found in counter.terms.items() if any(found))
+            together = (stated_size(kernel) or USUAL_CLUSTER) if target.has_clusters else 1
+            machine = replace(MACHINE, l2=MACHINE.l2 * together)
+            latency = min(LOAD_LATENCY, *COPY_LATENCY.values())
+            warps = dot_rules.block_warps(kernel)
+            self._floor = Work(_grid(kernel), warps, 0, target.max_blocks_per_sm, True, latency, target.shared_bytes_per_sm, terms, machine, split)
+        return self._floor
+
+    def work(self) -> Work:
+        """The counts. Raises TeselaError where the program cannot be compiled."""
+        if self._work is None:
+            self._work = self._count(self.floor().split)
+        return self._work
+
+    def _count(self, split: SplitLoop | None) -> Work:
+        target = self._lowering.target
+        self._lowering.after("form-clusters")  # which says what is loaded together
+        kernel = self._kernel
+        shape = tile.cluster_shape(kernel) or (1,)
+        grid = _grid(kernel)
+        counter = _Counter(kernel, target)
+        counter.block(kernel.body.block, ())
+        registers = 40 + max((_registers(value) for op in kernel.walk() for value in op.results), default=0)
+        _unmark(kernel)
+        self._lowering.to("schedule")
+        kernel = self._kernel
+        warps = kernel_warps(kernel)
+        channels = inside(kernel, async_copy.ChannelOp)
+        stated = kernel.attributes.get("shared")
+        shared = (stated.value.data if isinstance(stated, IntegerAttr) else 0) + scratch_bound(kernel)
+        resident = min(
+            target.max_blocks_per_sm,
+            target.max_warps_per_sm // warps,
+            target.registers_per_sm // (32 * warps * min(registers, target.max_registers_per_thread)),
+            target.shared_bytes_per_sm // (shared + target.reserved_shared_bytes),
+        )
+        persistent = tile.walks_its_grid(kernel)
+        puts = inside(kernel, async_copy.PutOp)
+        filled = {op.channel: op for op in puts}
+        ahead = sum(ring_bytes(op, 1) * max(1, op.depth.value.data - 1) for op in channels if op.res in filled)
+        latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
+        counter.staged = bool(inside(kernel, async_copy.StoreOp))
+        terms = tuple(counter.term(trips, shared) for (trips, shared), found in counter.terms.items() if any(found))
+        in_flight = ahead + (0 if ahead else counter.loaded)
+        axis = max(range(len(shape)), key=lambda axis: shape[axis])
+        if split is not None and persistent:
+            split = replace(split, cluster=1)  # parts are a cluster of blocks that do one point each
+        return Work(
+            grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, MACHINE, split, prod(shape), axis
+        )
+
+
 def count_work(module: ModuleOp, target: Target) -> Work:
     """The work of the module's only kernel. Lowers the module to the schedule level, in place; raises TeselaError where that cannot be done."""
-    split = _split_loop(module)
-    lower_to(module, "layout", target)
-    context = PassContext(target)
-    first, *following = STAGES["schedule"]
-    get_pass(first)().run(module, context)  # form-clusters, which says what is loaded together
-    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
-    shape = tile.cluster_shape(kernel) or (1,)
-    grid = tuple(str(expr.data) for expr in kernel.grid.data)
-    counter = _Counter(kernel)
-    counter.block(kernel.body.block, ())
-    registers = 40 + max((_registers(value) for op in kernel.walk() for value in op.results), default=0)
-    for name in following:
-        get_pass(name)().run(module, context)
-    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
-    warps = kernel_warps(kernel)
-    channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
-    stated = kernel.attributes.get("shared")
-    shared = (stated.value.data if isinstance(stated, IntegerAttr) else 0) + scratch_bound(kernel)
-    resident = min(
-        target.max_blocks_per_sm,
-        target.max_warps_per_sm // warps,
-        target.registers_per_sm // (32 * warps * min(registers, target.max_registers_per_thread)),
-        target.shared_bytes_per_sm // (shared + target.reserved_shared_bytes),
-    )
-    persistent = tile.walks_its_grid(kernel)
-    puts = [op for op in kernel.walk() if isinstance(op, async_copy.PutOp)]
-    filled = {op.channel: op for op in puts}
-    ahead = sum(ring_bytes(op, 1) * max(1, op.depth.value.data - 1) for op in channels if op.res in filled)
-    latency = max((COPY_LATENCY.get(op.via.data, LOAD_LATENCY) if op.via is not None else LOAD_LATENCY for op in puts), default=LOAD_LATENCY)
-    counter.staged = any(isinstance(op, async_copy.StoreOp) for op in kernel.walk())
-    terms = tuple(counter.term(trips, shared) for (trips, shared), found in counter.terms.items() if any(found))
-    in_flight = ahead + (0 if ahead else counter.loaded)
-    axis = max(range(len(shape)), key=lambda axis: shape[axis])
-    return Work(
-        grid, warps, shared, 1 if persistent else max(1, resident), persistent, latency, max(1, in_flight), terms, MACHINE, split, prod(shape), axis
-    )
+    return Count(module, target).work()
+
+
+def _grid(kernel: tile.KernelOp) -> tuple[str, ...]:
+    return tuple(str(expr.data) for expr in kernel.grid.data)
 
 
 SHARED = "shared_by_parts"
 """Marks the loop that can be split, from where that is known to where it is counted."""
 
 
-def _split_loop(module: ModuleOp) -> SplitLoop | None:
+def _split_loop(kernel: tile.KernelOp, target: Target) -> SplitLoop | None:
     """The loop that can be split, marked."""
-    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
     loop = find_loop(kernel).loop
     if loop is None:
         return None
     loop.attributes[SHARED] = UnitAttr()
     nbytes = sum(prod(shape_of(value.type)) * memory_bytes(tile.element_type(value.type)) for value in loop.results)
-    return SplitLoop(str(trips(loop, kernel)), nbytes)
+    together = MOST_BLOCKS if target.has_clusters and len(kernel.grid.data) < 3 else 1
+    return SplitLoop(str(trips(loop, kernel)), nbytes, together)
+
+
+def _unmark(kernel: tile.KernelOp) -> None:
+    for op in kernel.walk():
+        op.attributes.pop(SHARED, None)
 
 
 class _Counter:
     """Adds up what the blocks of a kernel do, by the trips of the loops round it and whether one of these can be split: [clocks of compute, bytes copied,
     bytes stored, bytes through shared memory]."""
 
-    def __init__(self, kernel: tile.KernelOp) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: tile.KernelOp, target: Target) -> None:
+        self.kernel, self.target = kernel, target
         self.terms: dict[tuple[tuple[str, ...], bool], list[float]] = {}
         self.requests: dict[tuple[tuple[str, ...], bool], list[Request]] = {}
         self.by_halves: dict[tuple[tuple[str, ...], bool], float] = {}
@@ -164,9 +219,9 @@ class _Counter:
                     self.by_halves[loops, shared] = self.by_halves.get((loops, shared), 0.0) + _bytes(op.value)
             elif isinstance(op, tile.DotOp | async_copy.DotOp):
                 wgmma = isinstance(op, async_copy.DotOp)
-                here[0] += dot_clocks(op) / (SUSTAINED if wgmma else 1)
+                here[0] += dot_clocks(op, self.target) / (SUSTAINED if wgmma else 1)
                 if wgmma:
-                    here[3] += _operand_bytes(op)
+                    here[3] += _operand_bytes(op, self.target)
             else:
                 here[0] += _arithmetic(op)
         self.loaded = max(self.loaded, loaded)
@@ -188,33 +243,33 @@ def _row_piece(op: tile.StoreOp) -> int:
     return piece * memory_bytes(kind.element_type)
 
 
-FMA_LANES = 128
-"""Multiplications of f32 a clock that a multiprocessor has lanes for (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
-
-
-def dot_clocks(op: tile.DotOp | async_copy.DotOp) -> float:
-    """Clocks that the tensor cores of a multiprocessor take for a dot, rows and columns that the instruction adds included."""
+def dot_clocks(op: tile.DotOp | async_copy.DotOp, target: Target) -> float:
+    """Clocks that the tensor cores of a multiprocessor take for a dot, rows and columns that the instruction adds included. Before its way is chosen, no way takes less."""
     if isinstance(op, tile.DotOp):
         shape = dot_rules.dot_shape(op)
-        products = prod(shape.batch) * shape.m * shape.n * shape.k
-        if not shape.kind.tensor_core:
-            return products * UNITS["fma" if shape.kind.size == 4 else "fp64"].issue / FMA_LANES
-        return products * (1 if shape.kind.emulated else shape.kind.size / 2) / DOT_MACS_PER_CLOCK["mma"]
-    return sum(map(max, _wgmmas(op)))
+        return prod(shape.batch) * shape.m * shape.n * shape.k / shape.kind.macs_per_clock(False)
+    return min(sum(map(max, pieces)) for pieces in _wgmmas(op, target))
 
 
-def _wgmmas(op: async_copy.DotOp) -> Iterator[tuple[float, float]]:
-    """(clocks of the tensor cores, clocks of shared memory) of each piece that a dot is done in, its operands in shared memory."""
-    choice = dot_rules.wgmma_choice(dot_rules.dot_shape(op), dot_rules.block_warps(op), False)
-    times = prod(choice.groups) * choice.slabs * (choice.extents[2] // choice.step) / SLOTS
-    for n in choice.pieces:
-        cores, reads = wgmma_clocks(dot_rules.WGMMA_ROWS, n, True, STEP_BYTES // choice.step, choice.step)
-        yield times * cores, times * reads
+def _wgmmas(op: async_copy.DotOp, target: Target) -> list[list[tuple[float, float]]]:
+    """For each way that a dot may be computed, (clocks of the tensor cores, clocks of shared memory) of each piece that it is done in. Once it is chosen there is one; before, there are the dot
+    as it is and transposed, with the operand that may be in registers taken to be there."""
+    warps, shape = dot_rules.block_warps(op), dot_rules.dot_shape(op)
+    chosen = "instruction" in op.attributes
+    ways = [dot_rules.dot_requirements(op, warps, target)] if chosen else [dot_rules.wgmma_choice(shape, warps, True)]
+    if not chosen and dot_rules.gains_transposed(shape, "wgmma"):
+        ways.append(dot_rules.wgmma_choice(shape.transposed(), warps, True))
+    found = []
+    for way in ways:
+        times = prod(way.groups) * way.slabs * (way.extents[2] // way.step) / SLOTS
+        clocks = [wgmma_clocks(dot_rules.WGMMA_ROWS, n, way.lhs is None, STEP_BYTES // way.step, way.step) for n in way.pieces]
+        found.append([(times * cores, times * reads) for cores, reads in clocks])
+    return found
 
 
-def _operand_bytes(op: async_copy.DotOp) -> float:
-    """Bytes that the tensor cores read from shared memory for a dot."""
-    return SHARED_BYTES_PER_CLOCK * sum(reads for _, reads in _wgmmas(op))
+def _operand_bytes(op: async_copy.DotOp, target: Target) -> float:
+    """Bytes that the tensor cores read from shared memory for a dot; before its way is chosen, no way reads less."""
+    return SHARED_BYTES_PER_CLOCK * min(sum(reads for _, reads in pieces) for pieces in _wgmmas(op, target))
 
 
 def _request(op: async_copy.PutOp, kernel: tile.KernelOp) -> Request | None:

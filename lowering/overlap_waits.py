@@ -43,7 +43,6 @@ from ..dialects.ptx import (
     InstOp,
     KernelOp,
     PickOp,
-    RegType,
     SpecialOp,
     WhileOp,
     reg,
@@ -115,15 +114,6 @@ class _Shape:
     results: tuple[int, ...]
     args: tuple[int, ...]
 
-    def inputs(self, args: Sequence[SSAValue], lane: int) -> list[Atom]:
-        """The registers that instruction number `lane` reads."""
-        found: list[Atom] = []
-        for value, width in zip(args, self.args):
-            kind = value.type
-            assert isinstance(kind, RegType)
-            found += [(value, i) for i in (range(lane * width, lane * width + width) if width else range(kind.count))]
-        return found
-
 
 def _shape(op: Operation) -> _Shape | None:
     """None for what does anything but compute its results, or works in place."""
@@ -155,7 +145,7 @@ class _Region:
             self.ops.insert(0, at)
             at = at.prev_op
         self.shapes = {op: shape for op in self.ops if (shape := _shape(op)) is not None}
-        self.slices: dict[Atom, int] = {}  # a register -> all instructions of the region that it needs
+        self.slices: dict[SSAValue, list[int]] = {}  # for each register of a value all instructions of the region that it needs
         self.bits: dict[Operation, list[int]] = {}
         self.units: dict[str, dict[int, int]] = {}  # unit -> issue clocks -> the instructions that take them
         self.needed = 0  # by what stays before the wait
@@ -165,24 +155,33 @@ class _Region:
             if shape is None:
                 self._need(op)
                 continue
-            if isinstance(op, PickOp | ConcatOp):
-                for i, atom in enumerate(_renamed(op)):
-                    self.slices[(op.results[0], i)] = self.slices.get(atom, 0)
+            if isinstance(op, PickOp):
+                if (source := self.slices.get(op.source)) is not None:
+                    self.slices[op.res] = [source[i] for i in op.indices.get_values()]
+                continue
+            if isinstance(op, ConcatOp):
+                self.slices[op.res] = [mask for part in op.parts for mask in self.slices.get(part) or [0] * part.type.count]
                 continue
             args, _, _ = op.segments()
             row = lookup(op.opcode.data)
             unit = self.units.setdefault(row.unit, {})
-            for lane in range(shape.count):
-                bit = 1 << number
-                number += 1
-                self.bits.setdefault(op, []).append(bit)
-                unit[row.issue] = unit.get(row.issue, 0) | bit
-                needs = bit
-                for atom in shape.inputs(args, lane):
-                    needs |= self.slices.get(atom, 0)
-                for result, width in zip(op.results, shape.results):
-                    for i in range(lane * width, (lane + 1) * width):
-                        self.slices[(result, i)] = needs
+            own = self.bits[op] = [1 << bit for bit in range(number, number + shape.count)]
+            number += shape.count
+            unit[row.issue] = unit.get(row.issue, 0) | sum(own)
+            # What all instructions need, and of the others the masks of each one's registers.
+            always, columns = 0, []
+            for value, width in zip(args, shape.args):
+                if width and (masks := self.slices.get(value)) is not None:
+                    columns.append((masks, width))
+                elif not width:
+                    always |= self._slice_of(value)
+            needs = [always | bit for bit in own]
+            for masks, width in columns:
+                for lane in range(shape.count):
+                    for mask in masks[lane * width : lane * width + width]:
+                        needs[lane] |= mask
+            for result, width in zip(op.results, shape.results):
+                self.slices[result] = needs if width == 1 else [mask for mask in needs for _ in range(width)]
 
         self.end = self._find_end()
 
@@ -204,11 +203,9 @@ class _Region:
             self.needed |= self._slice_of(value)
 
     def _slice_of(self, value: SSAValue) -> int:
-        kind = value.type
-        assert isinstance(kind, RegType)
         found = 0
-        for i in range(kind.count):
-            found |= self.slices.get((value, i), 0)
+        for mask in self.slices.get(value, ()):
+            found |= mask
         return found
 
     def clocks(self, mask: int) -> int:

@@ -1,7 +1,7 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
     tile  --split-reduction, plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
-          --form-clusters, persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
+          --load-early, form-clusters, persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
           skip-identities, join-channels, alloc-shared-->  scheduled
           --tile-to-ptx, overlap-waits, overlap-launches-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
@@ -31,6 +31,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "async": ("split-reduction", "plan-dataflow"),
     "layout": ("infer-layouts",),
     "schedule": (
+        "load-early",
         "form-clusters",
         "persist-grid",
         "stage-stores",
@@ -48,6 +49,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("split-reduction", "plan-dataflow", "a loop is split while its loads, which no other block may see, are values"),
     ("plan-dataflow", "infer-layouts", "buffers must exist before they are laid out, and layouts depend on the number of warps"),
     ("infer-layouts", "specialize-warps", "what can be loaded by another role depends on how it is copied"),
+    ("infer-layouts", "load-early", "how many registers a load fills depends on its layout"),
+    ("load-early", "specialize-warps", "a load is moved within one stream of operations"),
     ("infer-layouts", "form-clusters", "what blocks can share depends on how it is copied and where it lies"),
     ("form-clusters", "persist-grid", "blocks of a cluster walk the grid side by side"),
     ("infer-layouts", "persist-grid", "whether a kernel will hold a multiprocessor depends on how its tiles are copied"),
@@ -114,23 +117,39 @@ def select_kernel(module: ModuleOp, name: str | None) -> str:
     return name
 
 
-def lower_to(module: ModuleOp, stage: str, target: Target | str, emitter: Emitter | None = None) -> dict[str, float]:
-    """Runs the passes up to and with `stage` on the module, in place; gives the milliseconds of each pass."""
-    if stage not in STAGES:
-        raise TeselaError.at(None, f"unknown level '{stage}'", f"levels: {', '.join(STAGES)}")
-    if isinstance(target, str):
-        target = get_target(target)
-    context = PassContext(target, emitter or Emitter())
-    times: dict[str, float] = {}
-    for level, passes in STAGES.items():
-        for name in passes:
+class Lowering:
+    """A module on its way down, pass by pass, in place. `emitter`: what the passes said; `times`: the milliseconds of each that has run."""
+
+    def __init__(self, module: ModuleOp, target: Target | str, emitter: Emitter | None = None):
+        self.module, self.emitter = module, emitter or Emitter()
+        self.target = get_target(target) if isinstance(target, str) else target
+        self.times: dict[str, float] = {}
+        self._context = PassContext(self.target, self.emitter)
+        self._next = 0
+
+    def to(self, level: str) -> None:
+        """Runs what is left of the passes that lead to a level. Raises TeselaError for an unknown level, and what the passes find."""
+        if level not in STAGES:
+            raise TeselaError.at(None, f"unknown level '{level}'", f"levels: {', '.join(STAGES)}")
+        self._run_until(sum(len(STAGES[name]) for name in list(STAGES)[: list(STAGES).index(level) + 1]))
+
+    def after(self, name: str) -> None:
+        """The same, up to and with a pass."""
+        self._run_until(PIPELINE.index(name) + 1)
+
+    def _run_until(self, end: int) -> None:
+        while self._next < end:
+            name = PIPELINE[self._next]
+            self._next += 1
             start = time.perf_counter()
-            get_pass(name)().run(module, context)
-            context.emitter.raise_if_errors()
-            times[name] = (time.perf_counter() - start) * 1e3
-        if level == stage:
-            break
-    return times
+            get_pass(name)().run(self.module, self._context)
+            self.emitter.raise_if_errors()
+            self.times[name] = (time.perf_counter() - start) * 1e3
+
+
+def lower_to(module: ModuleOp, level: str, target: Target | str) -> None:
+    """Runs the passes up to and with those of a level on the module, in place."""
+    Lowering(module, target).to(level)
 
 
 def compile_kernel(module: ModuleOp, kernel: str | None = None, target: Target | str = "sm_90a") -> CompiledKernel:
@@ -138,26 +157,29 @@ def compile_kernel(module: ModuleOp, kernel: str | None = None, target: Target |
 
     Raises TeselaError for a program that cannot be compiled, at the op in question.
     """
-    from ..dialects import ptx, tile
-    from ..dialects.ptx_text import print_program
-    from .emit_ptx import emit
+    from ..dialects import tile
 
     name = select_kernel(module, kernel)
-    if isinstance(target, str):
-        target = get_target(target)
-    start = time.perf_counter()
     copy = module.clone()
     for op in list(copy.body.block.ops):
         if isinstance(op, tile.KernelOp) and op.sym_name.data != name:
             op.detach()
             op.erase()
-    times = {"clone": (time.perf_counter() - start) * 1e3}
-    emitter = Emitter()
-    times |= lower_to(copy, "ptx-ir", target, emitter)
-    lowered = next(op for op in copy.body.block.ops if isinstance(op, ptx.KernelOp))
+    return finish(Lowering(copy, target))
+
+
+def finish(lowering: Lowering) -> CompiledKernel:
+    """Compiles a module's only kernel, from wherever it stands."""
+    from ..dialects import ptx
+    from ..dialects.ptx_text import print_program
+    from .emit_ptx import emit
+
+    lowering.to("ptx-ir")
+    module = lowering.module
+    lowered = next(op for op in module.body.block.ops if isinstance(op, ptx.KernelOp))
     assert lowered.plan is not None
     start = time.perf_counter()
-    program = emit(copy)
+    program = emit(module)
     text = print_program(program)
-    times["emit"] = (time.perf_counter() - start) * 1e3
-    return CompiledKernel(lowered.plan.data, program, text, copy, target, list(emitter.diagnostics), times)
+    times = lowering.times | {"emit": (time.perf_counter() - start) * 1e3}
+    return CompiledKernel(lowered.plan.data, program, text, module, lowering.target, list(lowering.emitter.diagnostics), times)

@@ -34,6 +34,7 @@ PASSES: dict[str, PassEntry] = {
         "tesela.passes.plan_dataflow:PlanDataflow", "let the operands of dots travel through channels; choose the warps"
     ),
     "infer-layouts": PassEntry("tesela.passes.infer_layouts:InferLayouts", "give every tile and buffer a layout"),
+    "load-early": PassEntry("tesela.passes.load_early:LoadEarly", "ask for small tiles that are used after a loop of dots before it"),
     "form-clusters": PassEntry(
         "tesela.passes.form_clusters:FormClusters", "let blocks at neighbouring points of the grid share loads, as clusters"
     ),

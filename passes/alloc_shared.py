@@ -24,16 +24,18 @@ from xdsl.ir import Operation, Region
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import Diagnostic, TeselaError, nearest_location, value_name
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout import TVLayout
 from ..dialects.layout_attrs import ConvertOp, SharedLayoutAttr, TVLayoutAttr
 from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
+from ..dialects.tile_kernel import kernel_of
 from .access import memory_bytes
 from .base import Pass, PassContext
 from .conversions import conversion_of
 from .dot_rules import round_up
 from .join_channels import lockstep_group
-from .scan_layouts import WARP, axis_digits
+from .scan_layouts import scan_scratch
 from .share_channels import share_channels
 
 MBARRIER_BYTES = 8
@@ -67,8 +69,8 @@ class AllocShared(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+        for kernel in kernels_in(module):
+            channels = inside(kernel, async_copy.ChannelOp)
             rings = [_ring(op) for op in channels]
             if _total_bytes(rings) + scratch_bound(kernel) > target.max_shared_bytes:
                 for channel in channels:
@@ -81,7 +83,7 @@ class AllocShared(Pass):
 def shared_table(kernel: tile.KernelOp, target: Target, shared_bytes: int) -> list[str]:
     """Where the `shared_bytes` of a block went, of a kernel whose channels are placed: its buffers, a line each, what threads exchange through, the total, the
     limit and how many stages would fit; empty where there are none."""
-    rings = [_ring(op) for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+    rings = [_ring(op) for op in inside(kernel, async_copy.ChannelOp)]
     stated = kernel.attributes.get("shared")
     placed = stated.value.data if isinstance(stated, IntegerAttr) else 0
     rows = [(_ring_name(ring), _ring_text(ring)) for ring in rings]
@@ -146,10 +148,6 @@ def ring_bytes(channel: async_copy.ChannelOp, depth: int) -> int:
     return _ring(channel).bytes(depth)
 
 
-LARGEST_SCANNED = 8
-"""Bytes of the widest element that a scan works in."""
-
-
 def scratch_bound(kernel: tile.KernelOp) -> int:
     """Bytes, at most, of the region through which threads exchange elements: whole tiles where layouts change, a part of the result from
     each warp where a reduction crosses warps. Of a kernel with roles the sum of theirs. Layouts must be known."""
@@ -166,10 +164,10 @@ def region_scratch(region: Region) -> int:
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
         elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
             bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
-        elif isinstance(op, tile.ScanOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):
-            digits = axis_digits(encoding.data, op.axis.value.data)
-            if digits is None or any(digit.weight is not None and digit.weight >= WARP for digit in digits):
-                bound = max(bound, LARGEST_SCANNED * prod(round_up(extent, WARP) for extent in encoding.data.shape()))
+        elif isinstance(op, tile.ScanOp | tile.FoldOp):
+            bound = max(bound, scan_scratch(op))
+        elif isinstance(op, tile.SumPartsOp) and tile.cluster_shape(kernel_of(op)) is not None:
+            bound = max(bound, sum(parts_bytes(value.type.encoding.data) for value in op.tiles if isinstance(value.type.encoding, TVLayoutAttr)))
         elif isinstance(op, tile.PrintOp | tile.AssertOp):
             bound = max(bound, SCRATCH_ALIGNMENT)
         elif isinstance(op, tile.ReduceOp) and isinstance(encoding := op.source.type.encoding, TVLayoutAttr):
@@ -179,6 +177,15 @@ def region_scratch(region: Region) -> int:
                 held = prod(extent for dim, extent in enumerate(encoding.data.shape()) if dim != axis)
                 bound = max(bound, ways * held * LARGEST_PARTS)
     return round_up(bound, SCRATCH_ALIGNMENT)
+
+
+PARTS_VECTOR = 4
+"""Registers of a thread that are written together where parts of a sum are exchanged: 16 bytes."""
+
+
+def parts_bytes(layout: TVLayout) -> int:
+    """Bytes that the threads' registers of a tile take there; narrower vectors leave gaps, so that a thread's place is the same for all."""
+    return -(-layout.num_values // PARTS_VECTOR) * PARTS_VECTOR * 4 * layout.num_threads
 
 
 def _renames(op: Operation) -> bool:
@@ -216,7 +223,7 @@ def _ring(channel: async_copy.ChannelOp) -> _Ring:
     element_bytes = kind.element.size
     alignment = layout.alignment(element_bytes)
     puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
-    barriers = int(any(put.via is not None and put.via.data == "tma" for put in puts)) + int(channel.joins_roles())
+    barriers = int(channel.joins_roles() or any(put.via is not None and put.via.data == "tma" for put in puts)) + int(channel.joins_roles())
     return _Ring(channel, round_up(layout.size() * element_bytes, alignment), alignment, barriers)
 
 

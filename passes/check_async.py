@@ -25,7 +25,6 @@ them), and values. `mbarrier` phases, byte counts and arrivals cannot be written
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
@@ -37,17 +36,17 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError, nearest_location
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout_attrs import SharedLayoutAttr
 from .alloc_shared import MBARRIER_BYTES, slot_bytes, slot_stride
 from .base import Pass, PassContext
 from .join_channels import check_lockstep, lockstep_group
-from .symbolic import Atom, Condition, Facts, Form, compare, negation, positive, structure
+from .path_answers import Answers, explore
+from .symbolic import Atom, Condition, Form, compare, negation, positive, structure
 
 MOST_PATHS = 250
 """Paths of one kernel that are walked one after another. Where there are more (loops in loops whose trips differ), as many are drawn at random,
 by a fixed seed, and the pass says that it has not seen all."""
-MORE = 0.75
-"""How often a question is answered with yes at random: most ask whether there is another trip."""
 
 
 @dataclass
@@ -57,8 +56,8 @@ class CheckAsync(Pass):
     name: ClassVar[str] = "check-async"
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            if any(isinstance(op, async_copy.ChannelOp | async_copy.DotOp) for op in kernel.walk()):
+        for kernel in kernels_in(module):
+            if inside(kernel, async_copy.ChannelOp, async_copy.DotOp):
                 if not _Explorer(kernel).run():
                     context.emitter.note(
                         kernel,
@@ -88,20 +87,7 @@ class _Explorer:
 
     def run(self) -> bool:
         """Walks the paths. Whether these were all."""
-        answers: list[bool] = []
-        for _ in range(MOST_PATHS):
-            path = _Path(self, answers)
-            path.walk()
-            answers = path.answers
-            while answers and not answers[-1]:
-                answers.pop()
-            if not answers:
-                return True
-            answers[-1] = False
-        choice = random.Random(0)
-        for _ in range(MOST_PATHS):
-            _Path(self, [], choice).walk()
-        return False
+        return explore(lambda answers: _Path(self, answers).walk(), MOST_PATHS)
 
 
 def _is_async(op: Operation) -> bool:
@@ -180,53 +166,13 @@ Steps = Generator[Operation, None, Any]
 class _Path:
     """One walk through a kernel."""
 
-    def __init__(self, explorer: _Explorer, answers: list[bool], choice: random.Random | None = None) -> None:
-        """`answers`: the first ones, in the order of the questions; those after them are `choice`'s, or yes."""
+    def __init__(self, explorer: _Explorer, answers: Answers) -> None:
         self.explorer = explorer
         self.kernel = explorer.kernel
-        self.answers = list(answers)
-        self.choice = choice
-        self.asked = 0
-        self.facts = Facts()
+        self.answers = answers
         self.values: dict[SSAValue, Any] = {}
         self.rings: dict[SSAValue, _Ring] = {}
         self.role = _Role("", iter(()))  # type: ignore[arg-type]
-        self.loops: list[tuple[Form, Form, int]] = []
-        """Of the loops met so far: upper minus lower bound, step, and trips that are walked at most."""
-
-    # -- questions
-
-    def holds(self, condition: Condition) -> bool:
-        """The answer to a question on this path: what follows from earlier answers, else the next answer there is to try, yes first."""
-        match condition.kind:
-            case "not":
-                return not self.holds(condition.parts[0])
-            case "and":
-                return all(self.holds(part) for part in condition.parts)
-            case "or":
-                return any(self.holds(part) for part in condition.parts)
-            case "xor":
-                return self.holds(condition.parts[0]) != self.holds(condition.parts[1])
-            case "positive":
-                assert condition.form is not None
-                known = self.facts.is_positive(condition.form)
-                if known is None:
-                    known = (
-                        not any(_past(distance, step, trips, condition.form) for distance, step, trips in self.loops)
-                        and self._answer()
-                    )
-                    self.facts.learn(condition.form, known)
-                return known
-            case _:
-                if condition.atom not in self.facts.truths:
-                    self.facts.truths[condition.atom] = self._answer()
-                return self.facts.truths[condition.atom]
-
-    def _answer(self) -> bool:
-        if self.asked == len(self.answers):
-            self.answers.append(self.choice is None or self.choice.random() < MORE)
-        self.asked += 1
-        return self.answers[self.asked - 1]
 
     # -- roles
 
@@ -328,15 +274,15 @@ class _Path:
         lower, upper, step = (self._form(value) for value in (op.lb, op.ub, op.step))
         for atom, factor in step.terms:
             if step.constant == 0 and len(step.terms) == 1 and factor > 0:
-                self.facts.always_positive(atom)
+                self.answers.facts.always_positive(atom)
         carried = [self._get(value) for value in op.iter_args]
         body = op.body.block
         if op not in self.explorer.active:
             self._forget(op)
             return
-        self.loops.append((upper - lower, step, self.explorer.most_trips(op)))
+        self.answers.limit(upper - lower, step, self.explorer.most_trips(op))
         counter, heads = lower, [self._head()]
-        while self.holds(positive(upper - counter)):
+        while self.answers.holds(positive(upper - counter)):
             self.values[body.args[0]] = counter
             self.values.update(zip(body.args[1:], carried))
             self.role.trips.append((op, len(heads) - 1))
@@ -375,7 +321,7 @@ class _Path:
             self.values.update(zip(before.args, handed))
             self.role.trips.append((op, trip))
             test, *handed = yield from self._block(before)
-            again = trip < most and self.holds(self._condition(test, (op, trip)))
+            again = trip < most and self.answers.holds(self._condition(test, (op, trip)))
             if not again:
                 self.role.trips.pop()
                 break
@@ -389,7 +335,7 @@ class _Path:
             self._forget(op)
             return
         taken, other = op.true_region, op.false_region
-        if not self.holds(self._condition(self._get(op.cond), op)):
+        if not self.answers.holds(self._condition(self._get(op.cond), op)):
             taken, other = other, taken
         results = (yield from self._block(taken.block)) if taken.blocks else []
         for skipped in other.walk():
@@ -425,7 +371,7 @@ class _Path:
             return value
         if isinstance(value, Form):
             return negation(Condition("and", parts=(positive(Form(1) - value), positive(value + Form(1)))))
-        return Condition("atom", atom=("at", where, self.asked))
+        return Condition("atom", atom=("at", where, self.answers.asked))
 
     def _key(self, op: Operation) -> Atom:
         """What makes the operation's results what they are: its name, properties and operands, and those of what is in its regions."""
@@ -461,6 +407,8 @@ class _Path:
                     op.predicate.value.data
                 ]
                 return compare(predicate, self._form(op.operands[0]), self._form(op.operands[1]))
+            case tile.CmpOp() if isinstance(op.lhs.type, IndexType | IntegerType) and not _is_bool(op.lhs.type):
+                return compare(op.predicate.data.value, self._form(op.lhs), self._form(op.rhs))
             case arith.AndIOp() | arith.OrIOp() | arith.XOrIOp() if _is_bool(op.results[0].type):
                 kind = {"arith.andi": "and", "arith.ori": "or", "arith.xori": "xor"}[op.name]
                 return Condition(kind, parts=tuple(self._condition(self._get(value), value) for value in op.operands))
@@ -587,16 +535,6 @@ class _Path:
                 "release it after that dot's token, or await the dot's result before",
             )
         slot.state = "free"
-
-
-def _past(distance: Form, step: Form, trips: int, form: Form) -> bool:
-    """Whether `form > 0` asks for a trip after the last one that is walked, of a loop from 0 up to `distance`: distance - k·step, k ≥ trips."""
-    beyond = distance - step.scaled(trips) - form
-    if step.is_constant:
-        return beyond.is_constant and beyond.constant >= 0
-    (atom, factor), *others = step.terms
-    more = dict(beyond.terms).get(atom, 0) // factor
-    return more >= 0 and beyond == step.scaled(more)
 
 
 def _of(role: _Role) -> str:

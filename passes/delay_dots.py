@@ -21,7 +21,7 @@ follows the loop; with no trips there is neither. Values, and the order of every
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, scf
@@ -51,16 +51,11 @@ class Delay:
     """The first wait for a dot that its operands come from: the late dot is issued just before."""
 
 
-def find_delay(
-    loop: scf.ForOp, released: dict[async_copy.GetOp, async_copy.ReleaseOp], register_limit: int
-) -> Delay | None:
-    """The first dot of the loop's own block that can come a trip late, and gains by it. `released`: the gets of channels that the loop
-    itself releases. `register_limit`: of a thread, for accumulators and operands."""
+def find_delays(loop: scf.ForOp, released: dict[async_copy.GetOp, async_copy.ReleaseOp]) -> Iterator[Delay]:
+    """The dots of the loop's own block that can come a trip late. `released`: the gets of channels that the loop itself releases."""
     for dot in loop.body.block.ops:
         if isinstance(dot, async_copy.DotOp) and (delay := _delay(dot, loop.body.block, released)) is not None:
-            if _registers(delay) <= register_limit:
-                return delay
-    return None
+            yield delay
 
 
 def _delay(
@@ -139,8 +134,8 @@ def _needs(values: Iterable[SSAValue], block: Block) -> set[Operation]:
     return found
 
 
-def _registers(delay: Delay) -> int:
-    """Registers of a thread that are busy at once: both accumulators, and the left operands under way."""
+def registers_at_once(delay: Delay) -> int:
+    """Registers of a thread that are busy at one time: both accumulators, and the left operands under way."""
     first = delay.before.pending.owner
     operands = [first.lhs.type] if isinstance(first, async_copy.DotOp) and isinstance(first.lhs.type, TensorType) else []
     return sum(_held(kind) for kind in (delay.wait.res.type, delay.before.res.type, delay.dot.lhs.type, *operands))

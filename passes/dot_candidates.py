@@ -6,6 +6,7 @@ instruction reads it:
     wgmma m64n256k16 2x1 shared        two warpgroups, one under the other; 256 columns an instruction
     mma m16n8k16 4x2 registers         eight warps, four down the rows and two along the columns; of a batch `2x4x2`
     fma m4n4k4 16x16 registers         256 threads, each with blocks of 4x4, four positions of K at a time
+    wgmma m64n16k16 2x1 shared transposed      of the transposed dot: two warpgroups side by side, 64 columns of the result an instruction
 
 This text is the attribute `instruction` of a dot once layouts are inferred. Before, an author may state some of its words, and only candidates that
 have them all are considered: `instruction = "m64n128k16"`, or `"1x2"`.
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 from ..dialects import async_copy, tile
 from ..dialects.layout import TVLayout
@@ -70,7 +72,9 @@ class Offer:
     rejections: tuple[Rejection, ...]
 
     def named(self, words: str | None) -> tuple[DotCandidate, ...]:
-        """The candidates that have all of the words; all of them for None."""
+        """The candidate that is written so, or all that have the words; all of them for None."""
+        if whole := tuple(candidate for candidate in self.candidates if candidate.text == words):
+            return whole
         wanted = set(words.split()) if words else set()
         return tuple(candidate for candidate in self.candidates if wanted <= set(candidate.text.split()))
 
@@ -92,7 +96,7 @@ def candidates(shape: DotShape, unit: str, warps: int, target: Target, lhs: str)
     ways = _wgmma(shape, warps, lhs) if unit == "wgmma" else _mma(shape, warps) if unit == "mma" else _fma(shape, warps)
     limit = dot_rules.accumulator_limit(warps, target)
     fitting: list[DotCandidate] = []
-    rejected = list(_other_units(shape, unit, warps, target))
+    rejected = list(_other_units(shape, unit, warps, target, lhs))
     if unit == "wgmma" and lhs == "registers":
         rejected.append(Rejection("wgmma … shared", "the left operand is computed, and plan-dataflow has left it in registers"))
     for way in ways:
@@ -103,7 +107,7 @@ def candidates(shape: DotShape, unit: str, warps: int, target: Target, lhs: str)
     return Offer(tuple(sorted(fitting, key=lambda way: (way.cost, way.text))), tuple(rejected))
 
 
-def _other_units(shape: DotShape, unit: str, warps: int, target: Target) -> Iterator[Rejection]:
+def _other_units(shape: DotShape, unit: str, warps: int, target: Target, lhs: str) -> Iterator[Rejection]:
     if unit == "wgmma":
         yield Rejection("mma m16n8k16 …", "the dot is asynchronous: plan-dataflow takes wgmma where it can, which has twice the rate")
     elif unit == "fma":
@@ -116,23 +120,40 @@ def _other_units(shape: DotShape, unit: str, warps: int, target: Target) -> Iter
         yield Rejection("wgmma …", f"wgmma takes warpgroups of {WARPGROUP_WARPS} warps, the block has {warps} warps")
     else:
         yield Rejection("wgmma …", "the dot is not asynchronous: plan-dataflow has read its operands into registers")
+    if unit == "fma" or not dot_rules.gains_transposed(shape, unit):
+        yield Rejection(f"{unit} … {dot_rules.SWAPPED}", "of the transposed dot the instructions would multiply as much padding, or more")
+    elif unit == "wgmma" and lhs != "buffer":
+        yield Rejection(f"{unit} … {dot_rules.SWAPPED}", "the left operand is in registers, and wgmma takes its right one from shared memory")
 
 
 def _wgmma(shape: DotShape, warps: int, lhs: str) -> Iterator[DotCandidate]:
     groups = warps // WARPGROUP_WARPS
-    for down, along in dot_rules.wgmma_arrangements(warps):
-        widest = min(dot_rules.wgmma_columns(shape, down, along), WGMMA_MAX_N)
-        for in_registers in (False, True):
-            if lhs == "registers" and not in_registers:
+    for way in _orientations(shape, "wgmma"):
+        swapped = way is not shape
+        for (down, along), in_registers in product(dot_rules.wgmma_arrangements(warps), (False, True)):
+            # What is in registers can be the instruction's left operand only; of the transposed dot both come from shared memory.
+            if (swapped and (lhs != "buffer" or in_registers)) or (lhs == "registers" and not in_registers):
                 continue
+            widest = min(dot_rules.wgmma_columns(way, down, along), WGMMA_MAX_N)
             for n in range(8, widest + 1, 8):
-                choice = dot_rules.wgmma_way(shape, groups, down, along, n, in_registers)
-                if not all(dot_rules.wgmma_width(shape.kind, piece) for piece in choice.pieces):
+                choice = dot_rules.wgmma_way(way, groups, down, along, n, in_registers)
+                if not all(dot_rules.wgmma_width(way.kind, piece) for piece in choice.pieces):
                     continue
                 columns = sum(choice.pieces)
                 any_start = n == columns or n % SPAN_COLUMNS == 0
                 text = f"wgmma m{WGMMA_ROWS}n{n}k{choice.step} {down}x{along} {'registers' if in_registers else 'shared'}"
-                yield DotCandidate(text, choice, any_start, _wgmma_cost(choice, shape.kind.size, groups, in_registers, lhs))
+                yield _oriented(text, choice, any_start, _wgmma_cost(choice, shape.kind.size, groups, in_registers, lhs), swapped)
+
+
+def _orientations(shape: DotShape, unit: str) -> tuple[DotShape, ...]:
+    """The dot itself, and the transposed one where that may be better."""
+    return (shape, shape.transposed()) if dot_rules.gains_transposed(shape, unit) else (shape,)
+
+
+def _oriented(text: str, choice: DotChoice, any_start: bool, cost: int, swapped: bool) -> DotCandidate:
+    if swapped:
+        return DotCandidate(f"{text} {dot_rules.SWAPPED}", choice.transposed(), any_start, cost)
+    return DotCandidate(text, choice, any_start, cost)
 
 
 def _wgmma_cost(choice: DotChoice, size: int, groups: int, in_registers: bool, lhs: str) -> int:
@@ -151,13 +172,13 @@ def _wgmma_cost(choice: DotChoice, size: int, groups: int, in_registers: bool, l
 
 
 def _mma(shape: DotShape, warps: int) -> Iterator[DotCandidate]:
-    for batches, down, along in dot_rules.mma_arrangements(shape, warps):
-        choice = dot_rules.mma_way(shape, warps, batches, down, along)
+    for way, (batches, down, along) in ((each, dealt) for each in _orientations(shape, "mma") for dealt in dot_rules.mma_arrangements(each, warps)):
+        choice = dot_rules.mma_way(way, warps, batches, down, along)
         tiles = choice.acc.num_values // (MMA_ROWS * MMA_COLUMNS // 32)
         clocks = layout_costs.MMA_CLOCKS * (2 if shape.kind.emulated else 1)
         cost = clocks * tiles * (choice.extents[2] // choice.step) * warps
         text = f"mma m{MMA_ROWS}n{MMA_COLUMNS}k{choice.step} {_arrangement(shape, batches, down, along)} registers"
-        yield DotCandidate(text, choice, True, cost)
+        yield _oriented(text, choice, True, cost, way is not shape)
 
 
 def _fma(shape: DotShape, warps: int) -> Iterator[DotCandidate]:

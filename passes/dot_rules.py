@@ -22,6 +22,10 @@ A register of the left operand holds E = 4 / bytes elements of K, from k = E·q 
 
 and the left operand of the next dot over those 256 columns is the very same layout, found as 2:(0,8), 16:(0,16) and merged to 32:(0,8).
 
+**Transposed.** Dᵀ = Bᵀ·Aᵀ: the right operand's columns take the instruction's rows, the left one's rows its columns. A dot of 16 rows fills a quarter of an m64n256,
+but all of m64n16, four times as often. The layouts are those of the transposed dot with rows and columns exchanged, and each sum adds the same products in the same order.
+Such ways are considered where fewer products of padding are multiplied.
+
 **Several.** Warps (warpgroups) are dealt out down the rows and along the columns; what one does not reach in one instruction it
 repeats: slabs of 64 (tiles of 16) rows, pieces of at most 256 (tiles of 8) columns. Where there are more warps than work, several compute
 the same.
@@ -76,6 +80,10 @@ class DotShape:
     k: int
     kind: DotKind = DotKind("bf16", "bf16", "f32", 2)
 
+    def transposed(self) -> DotShape:
+        """Of Dᵀ = Bᵀ·Aᵀ."""
+        return replace(self, m=self.n, n=self.m, kind=replace(self.kind, lhs=self.kind.rhs, rhs=self.kind.lhs))
+
 
 @dataclass(frozen=True, slots=True)
 class DotChoice:
@@ -84,7 +92,8 @@ class DotChoice:
     `unit`: 'wgmma', 'mma' or 'fma'. `lhs`, `rhs`: None where the instruction reads the operand from shared memory. `extents`: what the
     layouts cover of M, N and K, at least the dot's own. For wgmma, `groups`: warpgroups down the rows and along the columns, `slabs`: blocks of
     64 rows of a warpgroup, one under another, `pieces`: the instructions' n along a warpgroup's columns.
-    `step`: elements of K that are read together. `sums_padding`: what lies past K, up to a whole step, is multiplied, too.
+    `step`: elements of K that are read together. `sums_padding`: what lies past K, up to a whole step, is multiplied, too. `swapped`: the instruction computes
+    the transposed dot; what is said of rows and columns of instructions and warps is then of the transposed one, layouts and extents are of the dot as it is.
     """
 
     unit: str
@@ -97,6 +106,17 @@ class DotChoice:
     pieces: tuple[int, ...] = ()
     step: int = 16
     sums_padding: bool = True
+    swapped: bool = False
+
+    def transposed(self) -> DotChoice:
+        """The way of a dot that computes its transpose by this one. A left operand in registers becomes a right one there."""
+
+        def turned(layout: TVLayout | None) -> TVLayout | None:
+            return None if layout is None else layout.permute((*range(layout.rank - 2), layout.rank - 1, layout.rank - 2))
+
+        acc, (m, n, k) = turned(self.acc), self.extents
+        assert acc is not None
+        return replace(self, acc=acc, lhs=turned(self.rhs), rhs=turned(self.lhs), extents=(n, m, k), swapped=not self.swapped)
 
 
 def round_up(value: int, to: int) -> int:
@@ -345,8 +365,14 @@ def operand_tile(kind: Attribute) -> TensorType:
 
 def dot_shape(op: tile.DotOp | async_copy.DotOp) -> DotShape:
     """The extents and types of a dot op. Raises TeselaError for types that nothing multiplies."""
-    a, b = operand_tile(op.lhs.type).get_shape(), operand_tile(op.rhs.type).get_shape()
-    return DotShape(tuple(a[:-2]), a[-2], b[-1], a[-1], dot_kind(op))
+    lhs, rhs, *_ = op.operands  # by their names they take ten times as long
+    return _shape_of(lhs.type, rhs.type, dot_kind(op))
+
+
+@lru_cache(maxsize=1024)
+def _shape_of(lhs: Attribute, rhs: Attribute, kind: DotKind) -> DotShape:
+    a, b = operand_tile(lhs).get_shape(), operand_tile(rhs).get_shape()
+    return DotShape(tuple(a[:-2]), a[-2], b[-1], a[-1], kind)
 
 
 def takes_wgmma(op: tile.DotOp | async_copy.DotOp, warps: int, target: Target) -> bool:
@@ -402,7 +428,15 @@ def dot_requirements(op: tile.DotOp | async_copy.DotOp, warps: int, target: Targ
     return choice
 
 
-_WAY = re.compile(r"(wgmma|mma|fma) m\d+n(\d+)k\d+ (?:(\d+)x)?(\d+)x(\d+) (shared|registers)")
+SWAPPED = "transposed"
+"""The word for ways that compute the transposed dot."""
+_WAY = re.compile(rf"(wgmma|mma|fma) m\d+n(\d+)k\d+ (?:(\d+)x)?(\d+)x(\d+) (shared|registers)( {SWAPPED})?")
+
+
+def gains_transposed(shape: DotShape, unit: str) -> bool:
+    """Whether the instructions of the transposed dot multiply less padding."""
+    rows, columns = {"wgmma": (WGMMA_ROWS, 8), "mma": (MMA_ROWS, MMA_COLUMNS)}[unit]
+    return round_up(shape.n, rows) * round_up(shape.m, columns) < round_up(shape.m, rows) * round_up(shape.n, columns)
 
 
 def named_way(text: str, shape: DotShape, warps: int, lhs_in_registers: bool) -> DotChoice | None:
@@ -411,10 +445,13 @@ def named_way(text: str, shape: DotShape, warps: int, lhs_in_registers: bool) ->
     if match is None:
         return None
     n, down, along = int(match[2]), int(match[4]), int(match[5])
+    if match[7]:
+        shape = shape.transposed()
     if match[1] == "wgmma":
-        return wgmma_way(shape, warps // WARPGROUP_WARPS, down, along, n, lhs_in_registers)
-    way = mma_way if match[1] == "mma" else fma_way
-    return way(shape, warps, int(match[3] or 1), down, along)
+        choice = wgmma_way(shape, warps // WARPGROUP_WARPS, down, along, n, lhs_in_registers)
+    else:
+        choice = (mma_way if match[1] == "mma" else fma_way)(shape, warps, int(match[3] or 1), down, along)
+    return choice.transposed() if match[7] else choice
 
 
 def accumulator_error(

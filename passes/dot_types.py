@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from xdsl.dialects.builtin import StringAttr
@@ -29,8 +30,10 @@ from xdsl.ir import Attribute
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
+from ..dialects.ptx_isa import UNITS
 from ..dialects.tile import element_type
 from ..dialects.tile_types import memory_bytes
+from .machine_costs import DOT_MACS_PER_CLOCK, FMA_LANES
 
 EMULATED = "mma.sync does not multiply 8-bit floats: they are converted to f16, which holds them exactly, and multiplied as such"
 """What is said of a dot of 8-bit floats without wgmma."""
@@ -85,6 +88,17 @@ class DotKind:
     def integer(self) -> bool:
         return self.acc == "s32"
 
+    def macs_per_clock(self, wgmma: bool) -> float:
+        """Multiplications of one multiprocessor in a clock, by wgmma or by what a synchronous dot is done with: twice as many of operands half as wide.
+
+        >>> [DotKind(name, name, "f32", size).macs_per_clock(True) for name, size in (("tf32", 4), ("bf16", 2), ("e4m3", 1))]
+        [1024.0, 2048.0, 4096.0]
+        """
+        if not self.tensor_core:
+            return FMA_LANES / UNITS["fma" if self.size == 4 else "fp64"].issue
+        size = 2 if self.emulated and not wgmma else self.size
+        return DOT_MACS_PER_CLOCK["wgmma" if wgmma else "mma"] * 2 / size
+
     def k_contiguous(self, wgmma: bool) -> bool:
         """Whether buffers must have K contiguous."""
         return self.tensor_core and (self.size == 1 or (wgmma and self.size != 2))
@@ -93,12 +107,12 @@ class DotKind:
         """The wgmma of `n` columns."""
         return f"wgmma.mma_async.sync.aligned.m64n{n}k{self.step}.{self.acc}.{self.lhs}.{self.rhs}"
 
-    @property
-    def mma_opcode(self) -> str:
-        """The mma.sync that multiplies a step: two times 16 of K, converted to f16, where it is emulated."""
+    def mma_opcode(self, swapped: bool = False) -> str:
+        """The mma.sync that multiplies a step: two times 16 of K, converted to f16, where it is emulated. `swapped`: the right operand's columns are its rows."""
         if self.emulated:
             return f"mma.sync.aligned.m16n8k16.row.col.{self.acc}.f16.f16.{self.acc}"
-        return f"mma.sync.aligned.m16n8k{self.step}.row.col.{self.acc}.{self.lhs}.{self.rhs}.{self.acc}"
+        operands = f"{self.rhs}.{self.lhs}" if swapped else f"{self.lhs}.{self.rhs}"
+        return f"mma.sync.aligned.m16n8k{self.step}.row.col.{self.acc}.{operands}.{self.acc}"
 
     @property
     def fma_opcode(self) -> str:
@@ -125,32 +139,46 @@ def all_dot_types() -> Iterator[DotTypes]:
         size = OPERAND_BYTES[lhs]
         for acc in ACCUMULATORS[lhs]:
             yield DotTypes(lhs, rhs, acc, "", DotKind(PTX_NAMES[lhs], PTX_NAMES[rhs], PTX_NAMES[acc], size))
-    yield DotTypes("f32", "f32", "f32", "tf32", TF32)
+    yield DotTypes("f32", "f32", "f32", "tf32", TF32_KIND)
 
 
-TF32 = DotKind("tf32", "tf32", "f32", 4)
+TF32_KIND = DotKind("tf32", "tf32", "f32", 4)
 OPERAND_BYTES = {"f16": 2, "bf16": 2, "f8E4M3FN": 1, "f8E5M2": 1, "i8": 1, "ui8": 1, "f32": 4, "f64": 8}
+
+
+TF32 = StringAttr("tf32")
 
 
 def operand_elements(op: tile.DotOp | async_copy.DotOp) -> tuple[Attribute, Attribute, Attribute]:
     """The element types of a dot's left and right operand and of its accumulator."""
+    return _element(op.lhs.type), _element(op.rhs.type), element_type(async_copy.pending_tile(op.acc.type))
 
-    def element(kind: Attribute) -> Attribute:
-        return kind.element if isinstance(kind, async_copy.BufferType) else element_type(kind)
 
-    return element(op.lhs.type), element(op.rhs.type), element_type(async_copy.pending_tile(op.acc.type))
+def _element(kind: Attribute) -> Attribute:
+    return kind.element if isinstance(kind, async_copy.BufferType) else element_type(kind)
 
 
 def dot_kind(op: tile.DotOp | async_copy.DotOp) -> DotKind:
     """The kind of a dot op. Raises TeselaError for types that nothing multiplies."""
-    lhs, rhs, acc = operand_elements(op)
-    sums = ACCUMULATORS.get(str(lhs))
+    lhs, rhs, acc, *_ = op.operands
+    found = _kind_of(lhs.type, rhs.type, acc.type, op.attributes.get(tile.PRECISION) == TF32)
+    if found is not None:
+        return found
+    elements = operand_elements(op)
+    sums = ACCUMULATORS.get(str(elements[0]))
     if sums is None:
         known = ", ".join(ACCUMULATORS)
-        raise TeselaError.at(op, f"dot takes no operands of {lhs}; it takes {known}", "convert the operands (tile.cast; x.to(f16) in Python)")
-    if str(acc) not in sums:
-        hint = f"accumulate in {sums[0]} and cast the result with tile.cast"
-        raise TeselaError.at(op, f"a dot of {lhs} sums in {' or '.join(sums)}, but the accumulator is {acc}", hint)
-    if op.attributes.get(tile.PRECISION) == StringAttr("tf32"):
-        return TF32
+        raise TeselaError.at(op, f"dot takes no operands of {elements[0]}; it takes {known}", "convert the operands (tile.cast; x.to(f16) in Python)")
+    hint = f"accumulate in {sums[0]} and cast the result with tile.cast"
+    raise TeselaError.at(op, f"a dot of {elements[0]} sums in {' or '.join(sums)}, but the accumulator is {elements[2]}", hint)
+
+
+@lru_cache(maxsize=1024)
+def _kind_of(left: Attribute, right: Attribute, sums: Attribute, tf32: bool) -> DotKind | None:
+    """The kind of dots of values of these types; None where nothing multiplies them."""
+    lhs, rhs, acc = _element(left), _element(right), element_type(async_copy.pending_tile(sums))
+    if str(acc) not in ACCUMULATORS.get(str(lhs), ()):
+        return None
+    if tf32:
+        return TF32_KIND
     return DotKind(PTX_NAMES[str(lhs)], PTX_NAMES[str(rhs)], PTX_NAMES[str(acc)], memory_bytes(lhs))

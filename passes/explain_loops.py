@@ -24,7 +24,8 @@ from ..dialects import async_copy
 from ..dialects.diagnostics import location_of, nearest_location, value_name
 from ..dialects.layout_attrs import TVLayoutAttr
 from .alloc_shared import slot_bytes
-from .loop_timing import COPIES, TENSOR, UNITS, Busy, LoopTiming, Step
+from .loop_model import COPIES, TENSOR, Busy, Step
+from .loop_timing import UNITS, LoopTiming
 
 COLUMNS = 64
 WIDTH, ROW_HEIGHT, LEFT = 720, 22, 110

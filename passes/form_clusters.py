@@ -23,6 +23,9 @@ has stored there before: it could not tell the others when) can be shared if
 
 **When.** Where loads ask for more than L2 gives all multiprocessors at once (machine_costs), for each clock of the dots: a product in tiles of 128×256 asks for 48 bytes, and
 gets 39. Attention, with tiles of 128 rows, asks for 32 at most, and gains nothing (measured with programs by hand). Along the axis that saves most.
+**Parts of one sum.** Blocks that share a point of the grid (split_reduction.py) form a cluster as well, where a cluster holds that many and the kernel has no roles:
+they exchange their sums through shared memory, instead of by way of L2 and a counter there.
+
 The kernel's attribute `cluster = N` (as the pass's option, and the pin of `tesela.compile`) states the number of blocks, 1 for none. A note says why
 not, where it was asked for and cannot be.
 """
@@ -40,6 +43,8 @@ from xdsl.traits import MemoryWriteEffect
 from ..dialects import async_copy, tile
 from ..dialects.array_effects import READ, accesses_inside
 from ..dialects.diagnostics import TeselaError
+from ..dialects.dim_expr import DimExpr
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout import SharedLayout
 from ..dialects.layout_attrs import SharedLayoutAttr
 from ..dialects.target import Target
@@ -65,11 +70,14 @@ class FormClusters(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            wanted = self.cluster if self.cluster is not None else _stated_size(kernel)
+        for kernel in kernels_in(module):
+            wanted = self.cluster if self.cluster is not None else stated_size(kernel)
             if wanted == 1 or tile.cluster_shape(kernel) is not None:
                 continue
             _check_size(kernel, wanted)
+            if wanted is None and (parts := _parts_together(kernel, target)) is not None:
+                kernel.attributes[tile.CLUSTER_SHAPE] = DenseArrayBase.from_list(i64, [*(1 for _ in kernel.grid.data[:-1]), parts])
+                continue
             found = _decide(kernel, target, wanted)
             if isinstance(found, Shared):
                 shape = [found.blocks if axis == found.axis else 1 for axis in range(len(kernel.grid.data))]
@@ -80,11 +88,23 @@ class FormClusters(Pass):
                 context.emitter.note(kernel, f"no clusters of {wanted} blocks are formed: {found}")
 
 
+def _parts_together(kernel: tile.KernelOp, target: Target) -> int | None:
+    """The parts of a point of the grid, if they are the grid's last axis, their blocks can be a cluster, and these do one point each."""
+    sums = next((op for op in kernel.walk() if isinstance(op, tile.SumPartsOp)), None)
+    if sums is None or not target.has_clusters or stated(kernel, "persistent") or tile.walks_its_grid(kernel) or decide(kernel, target).puts:
+        return None
+    parts = sums.parts.value.data
+    last = kernel.grid.data[-1].data
+    return parts if parts <= MOST_BLOCKS and not parts & (parts - 1) and last == DimExpr("int", parts) and sums.part is kernel.grid_args[-1] else None
+
+
 def describe(kernel: tile.KernelOp, target: Target) -> str | None:
     """Which clusters are formed, or why none, in a line; None for a kernel without roles, of which nobody would expect any. Layouts must be known."""
+    if stated_size(kernel) is None and (parts := _parts_together(kernel, target)) is not None:
+        return f"clusters of {parts} blocks add the parts of a point of the grid"
     if not decide(kernel, target).puts:
         return None
-    wanted = _stated_size(kernel)
+    wanted = stated_size(kernel)
     found = "it is stated so" if wanted == 1 else _decide(kernel, target, wanted)
     if not isinstance(found, Shared):
         return f"no clusters: {found}"
@@ -92,7 +112,8 @@ def describe(kernel: tile.KernelOp, target: Target) -> str | None:
     return f"clusters of {found.blocks} blocks along axis {found.axis} of the grid load the tiles of {' and '.join(names)} together"
 
 
-def _stated_size(kernel: tile.KernelOp) -> int | None:
+def stated_size(kernel: tile.KernelOp) -> int | None:
+    """Blocks of a cluster, as the kernel states it. Raises TeselaError for what is no number."""
     value = kernel.attributes.get("cluster")
     if value is None:
         return None
@@ -115,7 +136,7 @@ def _read_and_written(kernel: tile.KernelOp) -> str | None:
     """An array that the kernel reads and that may be what it writes, as text."""
     accesses = list(accesses_inside(kernel))
     read = [array for array, access in accesses if access == READ]
-    read += [op.array for op in kernel.walk() if isinstance(op, async_copy.PutOp)]
+    read += [op.array for op in inside(kernel, async_copy.PutOp)]
     for array in read:
         if any(access != READ and dot_rules.may_alias(kernel, array, other) for other, access in accesses):
             return f"%{array.name_hint}" if array.name_hint else "an array"

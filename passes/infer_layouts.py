@@ -25,6 +25,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue, Use
 
 from ..dialects import async_copy, tile
 from ..dialects.diagnostics import TeselaError
+from ..dialects.inside import kernels_in
 from ..dialects.layout import SharedLayout, TVLayout
 from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr, with_layout
 from ..dialects.pins import COPY, INSTRUCTION, LAYOUT, SHARED, words_of
@@ -45,7 +46,7 @@ class InferLayouts(Pass):
     def run(self, module: ModuleOp, context: PassContext) -> None:
         self.solved: list[Solved] = []
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             split_free_values(kernel)
             made = build(kernel, target)
             self.solved.append(Solved(made, solve(made)))
@@ -146,6 +147,9 @@ class _Writer:
                 self._convert_operand(op, 0, _layout(op.res).permute(inverse))
             case tile.ReduceOp() if isinstance(op.res.type, TensorType):
                 self._convert_result(op, _layout(op.source).project(op.axis.value.data))
+            case tile.FoldOp() if isinstance(op.res[0].type, TensorType):
+                for result in op.res:
+                    self._convert_result(op, _layout(op.sources[0]).project(op.axis.value.data), result)
             case _:
                 pass
 
@@ -196,9 +200,9 @@ class _Writer:
                 op.parent.insert_op_before(convert, op)
         op.operands[index] = convert.result
 
-    def _convert_result(self, op: Operation, made: TVLayout) -> None:
-        """The op gives `made`; its users go on with the class's layout."""
-        result = op.results[0]
+    def _convert_result(self, op: Operation, made: TVLayout, result: SSAValue | None = None) -> None:
+        """The op gives `made` (as `result`, its first unless stated); users go on with the class's layout."""
+        result = op.results[0] if result is None else result
         wished = _layout(result)
         if wished == made.normalized():
             return

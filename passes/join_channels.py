@@ -28,8 +28,9 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.traits import is_side_effect_free
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy
 from ..dialects.diagnostics import TeselaError
+from ..dialects.inside import inside, kernels_in
 from .base import Pass, PassContext
 from .specialize_warps import stated
 
@@ -45,11 +46,11 @@ class JoinChannels(Pass):
     when: Literal["auto", "never"] = "auto"
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             if self.when == "never" or stated(kernel, "join_channels") is False:
                 continue
-            channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp) and op.lockstep is None]
-            taken = {op.lockstep.value.data for op in kernel.walk() if isinstance(op, async_copy.ChannelOp) and op.lockstep is not None}
+            channels = [op for op in inside(kernel, async_copy.ChannelOp) if op.lockstep is None]
+            taken = {op.lockstep.value.data for op in inside(kernel, async_copy.ChannelOp) if op.lockstep is not None}
             number = max(taken, default=-1) + 1
             for group in _groups(channels):
                 for channel in group:

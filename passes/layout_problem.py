@@ -44,6 +44,7 @@ from .layout_rules import Dot, Memory, Pin, Relation, Statements, made_at, state
 from .layout_solver import FORBIDDEN, Problem, Solution, Table, Variable
 from .machine_costs import COPY_BYTES_PER_CLOCK
 from .matrix_access import buffer_access
+from .scan_layouts import scan_cost
 from .shuffles import plan_shuffles
 
 MOST_CANDIDATES = 96
@@ -564,6 +565,9 @@ def _price_classes(made: LayoutProblem) -> None:
         costs = [layout_costs.reduction(layout, op.axis.value.data, made.warps) for layout in variable.candidates]
         times = trips(op)
         made.problem.cost(variable, [FORBIDDEN if cost is None else cost * times for cost in costs], "reduce", op)
+    for op in made.said.scans:
+        variable = made.layout_of(op.sources[0])
+        made.problem.cost(variable, [scan_cost(op, layout, made.warps) * trips(op) for layout in variable.candidates], "scan", op)
 
 
 def _price_relations(made: LayoutProblem) -> None:
@@ -685,10 +689,11 @@ def _fit(made: LayoutProblem, variable: Variable[SharedLayout], dot: Dot, index:
         row = []
         for layout in variable.candidates:
             fits = layout.covers(reach)
-            by_descriptor = way.choice.unit == "wgmma" and (index == 1 or way.choice.lhs is None)
+            in_rows = index == int(way.choice.swapped)  # of the instruction, where slabs start at whole spans
+            by_descriptor = way.choice.unit == "wgmma" and (not in_rows or way.choice.lhs is None)
             if fits and by_descriptor:
                 inner = layout.core_order(size)
-                fits = inner is not None and (index == 0 or way.any_start or inner[0] != dims[1])
+                fits = inner is not None and (in_rows or way.any_start or inner[0] != dims[index])
             if fits and kind.k_contiguous(by_descriptor):
                 fits = layout.contiguous(dims[-1] if index == 0 else dims[-2]) > 1
             row.append(0 if fits else FORBIDDEN)

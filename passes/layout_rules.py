@@ -70,6 +70,7 @@ class Statements:
     memories: list[tuple[Memory, SSAValue]] = field(default_factory=list)
     scattered: list[tuple[Indexed, SSAValue]] = field(default_factory=list)
     reductions: list[tile.ReduceOp] = field(default_factory=list)
+    scans: list[tile.ScanOp | tile.FoldOp] = field(default_factory=list)
     dots: list[Dot] = field(default_factory=list)
     reads: list[async_copy.ReadOp] = field(default_factory=list)
     writes: list[async_copy.WriteOp] = field(default_factory=list)
@@ -272,8 +273,18 @@ def _reduce(said: Statements, op: tile.ReduceOp) -> None:
 
 def _scan(said: Statements, op: tile.ScanOp) -> None:
     """In any layout: what cannot be scanned where it is goes to one that can, and back."""
-    said.tie(op.source, op.res)
-    said.works.append((op, op.source))
+    said.tie(*op.sources, *op.res)
+    said.scans.append(op)
+
+
+def _fold(said: Statements, op: tile.FoldOp) -> None:
+    """As a scan, of which the last results stay."""
+    axis = op.axis.value.data
+    said.tie(*op.sources)
+    said.scans.append(op)
+    if isinstance(op.res[0].type, TensorType):
+        said.tie(*op.res)
+        said.relate(op, op.sources[0], op.res[0], lambda layout: layout.project(axis), None, "result")
 
 
 def _expand(said: Statements, op: tile.ExpandOp) -> None:
@@ -359,6 +370,7 @@ RULES: dict[type[Operation], Callable[[Statements, Any], None]] = {
     tile.SumPartsOp: _sum_parts,
     tile.ReduceOp: _reduce,
     tile.ScanOp: _scan,
+    tile.FoldOp: _fold,
     tile.ExpandOp: _expand,
     tile.BroadcastOp: _broadcast,
     tile.TransposeOp: _transpose,

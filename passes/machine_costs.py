@@ -6,14 +6,17 @@ Measured on an H200 at 1.98 GHz unless stated otherwise; what depends on them is
 from __future__ import annotations
 
 COPY_LATENCY = {"tma": 1440, "cp.async": 720}
-"""From the issue of a copy of one tile to its arrival, from HBM: for `tma` (128×64 elements of bf16) the slowest of many, the mean
-is 1080; for `cp.async` (16 bytes) the mean. From L2 466 and 294."""
+"""From the issue of a copy of one tile to its arrival, from HBM: for `tma` (128×64 elements of bf16) the slowest of many; for `cp.async` (16 bytes) the mean.
+From L2 466 and 294. What slots must cover."""
+
+USUAL_COPY_LATENCY = {"tma": 1080, "cp.async": 720}
+"""The mean of the same: what a trip waits for, as a rule."""
 
 COPY_BYTES_PER_CLOCK = 106
 """What one multiprocessor can stream from L2 by TMA."""
 
 DOT_MACS_PER_CLOCK = {"wgmma": 2048, "mma": 1024}
-"""Multiplications of 16-bit operands: m64n256k16 in 128 clocks. Of `mma.sync` what an A100 does (its data sheet: 312 TFLOP/s on 108
+"""Multiplications of 16-bit operands (of others, `DotKind.macs_per_clock`): m64n256k16 in 128 clocks. Of `mma.sync` what an A100 does (its data sheet: 312 TFLOP/s on 108
 multiprocessors at 1.41 GHz)."""
 
 DOT_DRAIN = 55
@@ -22,6 +25,9 @@ DOT_DRAIN = 55
 LANES_PER_CLOCK = {"alu": 119, "sfu": 15.8, "convert": 57, "shuffle": 32, "shared": 8}
 """Results of one multiprocessor in a clock, over all lanes: 32-bit arithmetic (ffma), special functions (ex2), conversions to 16 bits (of two
 elements at once), shuffles, and 16-byte accesses to shared memory (128 bytes)."""
+
+FMA_LANES = 128
+"""Multiplications of f32 a clock that a multiprocessor has lanes for (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
 
 BARRIER_CLOCKS = 45
 """A wait on an mbarrier whose phase is complete already; a `bar.sync` of 256 threads takes 29."""
@@ -51,8 +57,18 @@ MEMORY_BYTES_PER_CLOCK = 2150
 BLOCK_START_CLOCKS = 1000
 """From the end of one block to the first copy of the next one (estimate)."""
 
-ARRIVAL_CLOCKS = 2000
-"""A fence, an atomic operation in L2 and two barriers of the block (estimate from L2's latency)."""
+REFILL_CLOCKS = 160
+"""From the last read of a buffer to the next copy into it: a wait for the dots, and one for an elected thread (estimate: a block that loads 37 KB ahead gets 22 bytes a clock)."""
+
+ARRIVAL_CLOCKS = 5500
+"""A fence, an atomic operation in L2, two barriers of the block and the first of the loads, one after another, while memory is busy: splitting a product of few rows in two where that changes
+nothing else took 2.4 to 3.9 µs more (32×8192×8192, 32×6144×4096, 16×7168×7168)."""
+
+MEETING_CLOCKS = 1000
+"""Blocks of a cluster meet, and one reads what the others have in shared memory (estimate)."""
+
+SUM_BYTES_PER_CLOCK = 20
+"""What one block writes and reads of sums in L2: few registers at a time (tiles of 128×192 in two parts took 12 µs for it)."""
 
 L2_SHARE_BYTES_PER_CLOCK = 39
 """What L2 gives each multiprocessor when all load at once: 5120 bytes a clock in all (NVIDIA A100 Tensor Core GPU Architecture, "A100 L2 cache"), by 132."""

@@ -29,7 +29,7 @@ from .dot_rules import (
 from .dot_types import DotTypes, all_dot_types
 from .layout_costs import BUTTERFLY
 from .matrix_access import MATRIX_COUNTS, access_widths, matrix_opcode
-from .scan_layouts import SHIFT
+from .scan_layouts import SHUFFLES, shuffle_opcode
 
 ELEMENT_BITS = (1, 8, 16, 32, 64)
 DOT_RANK = 2
@@ -66,7 +66,7 @@ def _dots(target: Target) -> Iterator[Offered]:
         if not kind.tensor_core:
             yield Offered(kind.fma_opcode, "dot", types)
             continue
-        yield Offered(kind.mma_opcode, "dot", types)
+        yield Offered(kind.mma_opcode(), "dot", types)
         if target.has_wgmma:
             yield from (
                 Offered(kind.wgmma_opcode(n), "dot", types, n) for n in range(8, WGMMA_MAX_N + 1, 8) if wgmma_width(kind, n)
@@ -96,6 +96,6 @@ def _copies(target: Target) -> Iterator[Offered]:
 
 def _reductions() -> Iterator[Offered]:
     yield Offered(BUTTERFLY, "reduce")
-    yield Offered(SHIFT, "scan")
+    yield from (Offered(shuffle_opcode(how), "scan") for how in SHUFFLES)
     yield Offered(shuffles.BUTTERFLY, "convert")
     yield Offered(shuffles.INDEXED, "convert")

@@ -57,6 +57,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.async_roles import RolesOp
+from ..dialects.inside import inside, kernels_in
 from .base import Pass, PassContext
 from .dot_rules import INDEPENDENT
 from .form_clusters import outward_effects
@@ -81,7 +82,7 @@ class PersistGrid(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             wanted = stated(kernel, "persistent")
             if self.when == "never" or wanted is False or tile.walks_its_grid(kernel):
                 continue
@@ -158,7 +159,7 @@ def _rows_of_a_panel(kernel: tile.KernelOp, wanted: int) -> int | None:
     """How many rows are walked together: as `wanted` where points along either of the first two axes share loads, one where only those
     along the second do, all (None) otherwise."""
     axes_of = GridAxes(kernel)
-    loads = [op for op in kernel.walk() if isinstance(op, tile.LoadOp | async_copy.PutOp)]
+    loads = inside(kernel, tile.LoadOp, async_copy.PutOp)
     used = [axes_of.of(op.indices) for op in loads]
     shared_by_rows, shared_by_columns = any(0 not in axes for axes in used), any(1 not in axes for axes in used)
     if not shared_by_columns:
@@ -238,7 +239,7 @@ def _from_the_heaviest(
 def _places_in_l2(kernel: tile.KernelOp, build: _Builder, axis: int, width: SSAValue) -> SSAValue:
     """How many places of the other axis, i32, to take together: L2 holds what their points share. At most `width`."""
     axes_of = GridAxes(kernel)
-    loads = [op for op in kernel.walk() if isinstance(op, tile.LoadOp | async_copy.PutOp)]
+    loads = inside(kernel, tile.LoadOp, async_copy.PutOp)
     shared = [op for op in loads if axis not in axes_of.of(op.indices)]
     total: SSAValue | None = None
     for extents, nbytes in shared_extents(kernel, shared):

@@ -36,15 +36,15 @@ computes in another way, or if the loop stores to what may be the same memory; a
 loop reads is awaited in its trip: ptxas would serialise every dot of the kernel otherwise. So is one whose dot takes an operand from registers that
 the loop writes.
 
-**How many stages.** As many as the latency of the copies asks for, fewer where shared memory is short, never more than there are trips (stages.py).
-`stages`, an option of the pass or an attribute of a loop or of the kernel, overrides this, and is taken at its word.
+**Which of it, and how many stages.** What is best by a model of the loop's time, within shared memory and registers, of all that is possible (schedule_problem.py).
+`stages` and `dots`, options of the pass or attributes of a loop or of the kernel, override this, and are taken at their word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp, TensorType, i64
@@ -52,37 +52,46 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region
 from xdsl.rewriter import Rewriter
 from xdsl.traits import is_side_effect_free
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy, pins, tile
 from ..dialects.array_effects import may_write
 from ..dialects.diagnostics import Emitter, TeselaError
+from ..dialects.inside import inside, kernels_in
 from ..dialects.target import Target
 from . import dot_rules
 from .alloc_shared import ring_bytes
 from .base import Pass, PassContext
-from .delay_dots import delay_dot, find_delay
+from .delay_dots import Delay, delay_dot
 from .divisibility import growth, is_inside
 from .dot_types import dot_kind
-from .stages import choose_stages, constant_value, trip_count
+from .schedule_problem import ScheduleProblem, decide, state
+from .stages import constant_value, trip_count
 
 
 @dataclass
 class PipelineLoops(Pass):
-    """Fill the channels of loops some trips ahead, and leave dots in flight from one trip to the next. `stages`: slots of each channel."""
+    """Fill the channels of loops some trips ahead, and leave dots in flight from one trip to the next. `stages`: slots of each channel; `dots`: what becomes of
+    dots, where it is possible."""
 
     name: ClassVar[str] = "pipeline-loops"
     stages: int | None = None
+    dots: Literal["auto", "in-flight", "late", "awaited"] = "auto"
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
         if self.stages is not None and self.stages < 1:
             raise TeselaError.at(None, f"stages must be at least 1, found {self.stages}")
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            loops = [found for op in kernel.walk() if isinstance(op, scf.ForOp) and (found := analyse(op, kernel)) is not None]
-            choose_stages(kernel, loops, self.stages, target)
-            for loop in reversed(loops):  # inner ones first: an outer one may copy them
+        for kernel in kernels_in(module):
+            problem = self.problem(kernel, target)
+            decide(problem)
+            for loop in reversed([each.loop for each in problem.loops]):  # inner ones first: an outer one may copy them
                 if loop.stages > 1:
-                    _Pipeliner(loop, target).run()
+                    _Pipeliner(loop).run()
                 _note_what_stays(loop, context.emitter)
+
+    def problem(self, kernel: tile.KernelOp, target: Target) -> ScheduleProblem:
+        """What is to be decided about a kernel's loops."""
+        loops = [found for op in inside(kernel, scf.ForOp) if (found := analyse(op, kernel)) is not None]
+        return state(kernel, loops, self.stages, None if self.dots == "auto" else self.dots, target)
 
 
 # ---- what a loop holds ----------------------------------------------------------------------------------------------
@@ -120,13 +129,14 @@ class Chain:
 
 @dataclass(eq=False)
 class Loop:
-    """A loop with channels, and what is decided about it: `stages`."""
+    """A loop with channels, and what is decided about it (schedule_problem.py): `stages`, and the dot that is issued a trip late. Of `chains` those stay that are left in flight."""
 
     op: scf.ForOp
     kernel: tile.KernelOp
     rings: list[Ring]
     chains: list[Chain]
     stages: int = 1
+    late: Delay | None = None
 
     @property
     def block(self) -> Block:
@@ -135,15 +145,18 @@ class Loop:
     def carried_dots(self) -> set[Operation]:
         return {dot for chain in self.chains for dot in chain.dots}
 
-    def depth(self, ring: Ring, stages: int) -> int:
-        """Slots that a ring gets: one where it stays as it is, two where the dot of the trip before may still read what was not loaded ahead."""
+    def depth(self, ring: Ring, stages: int, in_flight: bool = True) -> int:
+        """Slots that a ring gets: what its author gave it, one where it stays as it is, two where the dot of the trip before may still read what was not loaded
+        ahead. `in_flight`: whether its dots are left so."""
+        if pins.DEPTH in ring.channel.attributes:
+            return ring.channel.depth.value.data
         if ring.stays is None or stages == 1:
             return stages
-        return 2 if not self.carried_dots().isdisjoint(ring.dots) else 1
+        return 2 if in_flight and not self.carried_dots().isdisjoint(ring.dots) else 1
 
-    def bytes(self, stages: int) -> int:
+    def bytes(self, stages: int, in_flight: bool = True) -> int:
         """Shared memory of its rings."""
-        return sum(ring_bytes(ring.channel, self.depth(ring, stages)) for ring in self.rings)
+        return sum(ring_bytes(ring.channel, self.depth(ring, stages, in_flight)) for ring in self.rings)
 
 
 def analyse(op: scf.ForOp, kernel: tile.KernelOp) -> Loop | None:
@@ -163,7 +176,7 @@ def _ring(get: async_copy.GetOp, loop: scf.ForOp, kernel: tile.KernelOp) -> Ring
     users = [use.operation for use in get.channel.uses]
     fills = [user for user in users if isinstance(user, async_copy.PutOp | async_copy.WriteOp)]
     releases = [user for user in users if isinstance(user, async_copy.ReleaseOp)]
-    if not isinstance(channel, async_copy.ChannelOp) or channel.depth.value.data != 1:
+    if not isinstance(channel, async_copy.ChannelOp) or (channel.depth.value.data != 1 and pins.DEPTH not in channel.attributes):
         return None
     elsewhere = channel.joins_roles()
     here = [user for user in users if not (elsewhere and user in fills)]
@@ -276,7 +289,7 @@ class _Site:
 class _Pipeliner:
     """Rewrites one loop."""
 
-    def __init__(self, loop: Loop, target: Target) -> None:
+    def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.ahead = loop.stages - 1
         self.place = {op: index for index, op in enumerate(loop.block.ops)}
@@ -286,10 +299,7 @@ class _Pipeliner:
         """Rings that a dot still reads when the next trip begins."""
         self.read_at_once = [ring for ring in self.moved if not ring.dots and not ring.read_elsewhere]
         """Rings that no asynchronous dot reads: released with the next trip's get."""
-        self.delay = None
-        if not loop.chains:
-            limit = dot_rules.accumulator_limit(dot_rules.block_warps(loop.kernel), target)
-            self.delay = find_delay(loop.op, {ring.get: ring.release for ring in loop.rings if ring.stays is None}, limit)
+        self.delay = loop.late
         self.last_dot = max(carried, key=self.place.__getitem__, default=None)
 
     def run(self) -> None:

@@ -40,7 +40,9 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from ..dialects import async_copy, pins, tile
 from ..dialects.array_effects import may_write
+from ..dialects.async_roles import RolesOp, role_of
 from ..dialects.diagnostics import TeselaError
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout_attrs import with_layout
 from ..dialects.target import Target
 from ..dialects.tile import element_type, shape_of
@@ -57,7 +59,8 @@ REGISTER_OPERAND_LIMIT = 64
 ACCUMULATOR_TARGET = 128
 """Registers of a thread that an accumulator should take at most: half of what a thread can have."""
 TILE_REGISTERS = 64
-"""Elements of the largest tile of a kernel without dots that a thread should hold at most."""
+"""Elements of tiles that a thread of a kernel without dots should hold at most: of the largest, and of what loops carry. With twice as many, sums of columns took twice as
+long (an H200: a multiprocessor held half as many warps, and each waited for its loads)."""
 STREAMED_BYTES = 4096
 """From which on a tile is worth a channel: below, a load by each thread is a few instructions and as soon there as its barrier."""
 MAX_CHOSEN_WARPS = 16
@@ -77,10 +80,17 @@ class PlanDataflow(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            dots = [op for op in kernel.walk() if isinstance(op, tile.DotOp)]
+        for kernel in kernels_in(module):
+            dots = inside(kernel, tile.DotOp)
             for dot in dots:
                 dot_kind(dot)
+            roles = next((op for op in kernel.body.block.ops if isinstance(op, RolesOp)), None)
+            if roles is not None:
+                kernel.attributes["warps"] = IntegerAttr(working_warps(roles), i64)
+                for role, warps in enumerate(roles.role_warps):
+                    mine = [dot for dot in dots if role_of(dot) == (roles, role)]
+                    _Planner(kernel, warps, target, self.hold, self.stream).plan(mine)
+                continue
             warps = _stated_warps(kernel)
             if warps is None:
                 warps = choose_warps(kernel, dots, target)
@@ -100,13 +110,26 @@ def _stated_warps(kernel: tile.KernelOp) -> int | None:
     return stated.value.data
 
 
+def working_warps(roles: RolesOp) -> int:
+    """The warps of the roles that hold tiles: equal in all, since one layout says who holds which element of a tile. Raises TeselaError where they are not."""
+    holding = {}
+    for name, warps, body in zip(roles.role_names, roles.role_warps, roles.bodies):
+        if any(isinstance(value.type, TensorType) for op in body.walk() for value in (*op.results, *op.operands)):
+            holding[name] = warps
+    if len(set(holding.values())) > 1:
+        found = ", ".join(f"{name} {warps}" for name, warps in holding.items())
+        raise TeselaError.at(roles, f"roles that hold tiles must have equally many warps, found {found}", "give them the same number; a role that only puts slices of arrays may have another")
+    return next(iter(holding.values()), roles.role_warps[0])
+
+
 def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Target) -> int:
     """The number of warps of a block: with dots, 4, or 8 where a second warpgroup has rows of its own or mma.sync would fill the registers, 12 where
-    a third has the last of 192 rows, or as many more as the accumulators need; without, as many as keep the largest tile small in each thread."""
+    a third has the last of 192 rows, or as many more as the accumulators need; without, as many as keep what a thread holds of tiles small: the largest
+    one, and what the loops round it carry along."""
     warps = 4
     if not dots:
-        largest = max((prod(shape_of(value.type)) for op in kernel.walk() for value in op.results), default=1)
-        while warps < MAX_CHOSEN_WARPS and largest > TILE_REGISTERS * 32 * warps:
+        largest = max((prod(shape_of(value.type)) + _carried(op) for op in kernel.walk() for value in op.results), default=1)
+        while warps < MAX_CHOSEN_WARPS and largest // (32 * warps) > TILE_REGISTERS:
             warps *= 2
         return warps
     def most(warps: int) -> int:
@@ -128,6 +151,16 @@ def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Targ
     ):
         warps //= 2
     return warps
+
+
+def _carried(op: Operation) -> int:
+    """Elements of the tiles that the loops round an op carry from trip to trip: registers hold them while the op's result is computed."""
+    total = 0
+    while (parent := op.parent_op()) is not None and not isinstance(parent, tile.KernelOp):
+        if isinstance(parent, scf.ForOp | scf.WhileOp):
+            total += sum(prod(shape_of(value.type)) for value in parent.results if isinstance(value.type, TensorType))
+        op = parent
+    return total
 
 
 # ---- operands -------------------------------------------------------------------------------------------------------
@@ -171,6 +204,21 @@ def _trace(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]]:
         dims = tuple(order[d] for d in dims)
         value = value.op.source
     return value, dims
+
+
+def _lies_there(read: async_copy.ReadOp, dot: Operation) -> bool:
+    """Whether a tile that an author has read from a slot still lies in it at a dot: the slot is given back later, in the same block."""
+    get = read.source.owner
+    if not isinstance(get, async_copy.GetOp) or get.parent is None:
+        return False
+    inner: Operation | None = dot
+    while inner is not None and inner.parent is not get.parent:
+        inner = inner.parent_op()
+    if inner is None:
+        return False
+    taken = [use.operation for use in get.channel.uses if use.operation.parent is get.parent and isinstance(use.operation, async_copy.GetOp | async_copy.ReleaseOp)]
+    between = [op for op in taken if op is not get and get.is_before_in_block(op) and op.is_before_in_block(inner)]
+    return not between
 
 
 def _only_dots_read(value: SSAValue) -> bool:
@@ -241,8 +289,13 @@ class _Planner:
         for dot in dots:
             for index in (0, 1):
                 source, dims = _trace(dot.operands[index])
-                if isinstance(source.owner, async_copy.ReadOp):  # the author has planned this one
-                    continue
+                if isinstance(source, OpResult) and isinstance(source.op, async_copy.ReadOp):  # the author has planned this one
+                    if _lies_there(source.op, dot):
+                        self.buffers[source, None] = source.op.source
+                        operands[dot][index] = ((source, None), dims)
+                        continue
+                    if not dot_rules.takes_wgmma(dot, self.warps, self.target):
+                        continue
                 load = source.op if isinstance(source, OpResult) and isinstance(source.op, tile.LoadOp) else None
                 if load is not None and not (_fills_zero(load) and _only_dots_read(source) and pins.layout_of(load) is None):
                     load = None
@@ -272,6 +325,10 @@ class _Planner:
         for transfer in transfers.values():
             if transfer.load is not None and transfer.load.parent is not None:
                 _erase_with_transposes(transfer.load)
+        for source in {source for found in operands.values() for (source, _), _ in found.values()}:
+            if isinstance(source, OpResult) and isinstance(source.op, async_copy.ReadOp) and not source.uses:
+                source.op.detach()
+                source.op.erase()
 
     def _stays_in_registers(self, dot: tile.DotOp) -> bool:
         """Whether a computed left operand is best given to the instruction as it is."""
@@ -309,7 +366,7 @@ class _Planner:
         budget = budgets(self.warps)[0]
         if budget is not None:
             limit = min(limit, budget - dot_rules.RESERVED_REGISTERS)
-        busy = max(sum(self._registers(dot, through[dot]) for dot in loop.walk() if isinstance(dot, tile.DotOp)) for loop in loops)
+        busy = max(sum(self._registers(dot, through[dot]) for dot in inside(loop, tile.DotOp)) for loop in loops)
         return mine <= REGISTER_OPERAND_LIMIT and busy + mine <= limit
 
     def _streamed(self, dots: Sequence[tile.DotOp]) -> list[tile.LoadOp]:

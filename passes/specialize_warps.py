@@ -54,6 +54,7 @@ from ..dialects.async_roles import (
     entry_registers,
 )
 from ..dialects.diagnostics import TeselaError
+from ..dialects.inside import inside, kernels_in
 from ..dialects.target import Target
 from . import dot_rules
 from .base import Pass, PassContext
@@ -75,7 +76,7 @@ class SpecializeWarps(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             split = decide(kernel, target, self.when)
             if split.puts:
                 _specialize(kernel, split)
@@ -121,11 +122,10 @@ def decide(kernel: tile.KernelOp, target: Target, when: str = "auto") -> Split:
     if warps % WARPGROUP_WARPS:
         return Split([], split.slice, f"it has {warps} warps, and roles have whole warpgroups of {WARPGROUP_WARPS}")
     consumer = budgets(warps)[0] or ENOUGH_REGISTERS
-    for op in kernel.walk():
-        if isinstance(op, async_copy.DotOp | tile.DotOp):
-            used = dot_rules.dot_requirements(op, warps, target).acc.num_values
-            if used > consumer - dot_rules.RESERVED_REGISTERS:
-                return Split([], split.slice, f"an accumulator takes {used} registers of each thread, and a consumer's would have {consumer} in all")
+    for op in inside(kernel, async_copy.DotOp, tile.DotOp):
+        used = dot_rules.dot_requirements(op, warps, target).acc.num_values
+        if used > consumer - dot_rules.RESERVED_REGISTERS:
+            return Split([], split.slice, f"an accumulator takes {used} registers of each thread, and a consumer's would have {consumer} in all")
     if not wanted and when == "auto" and warps < WORTHWHILE_WARPS:
         return Split([], split.slice, f"it has {warps} warps, and it pays from {WORTHWHILE_WARPS} on")
     return split
@@ -144,7 +144,7 @@ def budgets(consumer_warps: int) -> tuple[int | None, int | None]:
 def _possible(kernel: tile.KernelOp) -> Split:
     """The puts that can go to a producer, if that is of use to a loop."""
     needed = Slice(kernel)
-    channels = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]
+    channels = inside(kernel, async_copy.ChannelOp)
     if any(op.parent is not kernel.body.block for op in channels):
         return Split([], needed, "a channel is made inside of control flow")
     puts: list[async_copy.PutOp] = []

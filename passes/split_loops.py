@@ -35,9 +35,11 @@ from typing import ClassVar
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
+from xdsl.traits import is_side_effect_free
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from ..dialects import tile
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout_attrs import TVLayoutAttr
 from ..dialects.tile import element_type, shape_of
 from .base import Pass, PassContext
@@ -60,12 +62,12 @@ class SplitLoops(Pass):
     guard: bool = True
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             parts: set[Operation] = set()
-            for loop in [op for op in kernel.walk() if isinstance(op, scf.ForOp)]:
+            for loop in inside(kernel, scf.ForOp):
                 if self.values > 0 and (split := find_split(loop)) is not None and split.spared >= self.values:
                     parts |= _split(loop, split)
-            for op in [op for op in kernel.walk() if isinstance(op, tile.SelectOp)] if self.guard and self.values > 0 else ():
+            for op in inside(kernel, tile.SelectOp) if self.guard and self.values > 0 else ():
                 if not _is_within(op, parts) and 2 * _values(op.res.type) >= self.values and (bounds := _bounds_of(op)) is not None:
                     _guard(op, bounds)
 
@@ -168,7 +170,7 @@ class Split:
 def find_split(loop: scf.ForOp) -> Split | None:
     """What can be left out of some trips of a loop; None where nothing can."""
     step = constant_value(loop.step)
-    inner = any(isinstance(op, scf.ForOp | scf.WhileOp) for op in loop.body.walk())
+    inner = bool(inside(loop.body, scf.ForOp, scf.WhileOp))
     if inner or INDEPENDENT in loop.attributes or step is None or step <= 0 or not isinstance(loop.lb.type, IndexType):
         return None
     bounds = [bound for op in loop.body.walk() if isinstance(op, tile.CmpOp) and (bound := _bound(op, loop)) is not None]
@@ -176,6 +178,25 @@ def find_split(loop: scf.ForOp) -> Split | None:
     if not bounds:
         return None
     return Split([bound for bound in bounds if bound.factor > 0], [bound for bound in bounds if bound.factor < 0], spared)
+
+
+def rarely_done(loop: scf.ForOp) -> set[Operation]:
+    """What most trips of the loop will not do: what the pass, as it is by default, would leave out of one part, and what is only for that."""
+    split = find_split(loop)
+    if split is None or split.spared < WORTHWHILE_VALUES:
+        return set()
+    found = set(_spared([bound.op for bound in (*split.until, *split.since)]))
+    work = list(found)
+    while work:
+        for operand in work.pop().operands:
+            op = operand.owner
+            if not isinstance(op, Operation) or op in found or op.regions or not is_inside(operand, loop.body.block) or not is_side_effect_free(op):
+                continue
+            # A selection that is left out still hands on one of the two values that it chose from.
+            if all(use.operation in found and not (isinstance(use.operation, tile.SelectOp) and use.index) for use in operand.uses):
+                found.add(op)
+                work.append(op)
+    return found
 
 
 def _bound(op: tile.CmpOp, loop: scf.ForOp) -> Bound | None:

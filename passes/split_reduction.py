@@ -47,6 +47,7 @@ from ..dialects.array_effects import may_write
 from ..dialects.async_roles import RolesOp
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
+from ..dialects.inside import inside, kernels_in
 from ..dialects.tile_parts import MOST_PARTS, SumPartsOp
 from ..dialects.tile_types import DimExprAttr
 from .base import Pass, PassContext
@@ -60,8 +61,8 @@ class SplitReduction(Pass):
     parts: int = 0
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            if any(isinstance(op, SumPartsOp) for op in kernel.walk()):
+        for kernel in kernels_in(module):
+            if inside(kernel, SumPartsOp):
                 continue
             stated = kernel.attributes.get("split")
             parts = self.parts or 1
@@ -198,7 +199,7 @@ def _say_once(loop: scf.ForOp, part: SSAValue) -> None:
     block = loop.parent
     assert block is not None
     before = [op for op in block.ops if op is not loop and op.is_before_in_block(loop)]
-    for op in [inner for outer in before for inner in outer.walk() if isinstance(inner, tile.PrintOp | tile.AssertOp)]:
+    for op in [inner for outer in before for inner in inside(outer, tile.PrintOp, tile.AssertOp)]:
         add = _Inserter(op)
         is_first = add(arith.CmpiOp(part, add.constant(0), "eq"))
         yielded = scf.YieldOp()

@@ -25,6 +25,7 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 
 from ..dialects import async_copy, tile
 from ..dialects.array_effects import array_access
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout import LayoutError, Mode, SharedLayout, TVLayout, split_modes
 from ..dialects.layout_attrs import TVLayoutAttr, with_layout
 from ..dialects.tile import shape_of
@@ -54,12 +55,12 @@ class StageStores(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             wanted = stated(kernel, "stage_stores")
             if self.when == "never" or wanted is False or not target.has_tma:
                 continue
             if wanted or self.when == "always" or decide(kernel, target).puts:
-                for store in [op for op in kernel.walk() if isinstance(op, tile.StoreOp)]:
+                for store in inside(kernel, tile.StoreOp):
                     _stage(kernel, store)
 
 

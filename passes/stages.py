@@ -1,33 +1,24 @@
-"""How many slots the channels of loops get: as many as the latency of their copies asks for, and as shared memory allows. A part of `pipeline-loops`.
+"""How long loops take, about, by counting: trips, dots and copies, in clocks of one multiprocessor. What `schedule_problem` and `form-clusters` ask.
 
-A loop that loads D trips ahead waits, in each trip, for what of a copy's latency D trips do not cover:
-
-    stall = trips · max(0, latency - D · clocks of a trip)
-
-with a clock count from the trip's dots and copies (machine_costs.py), and a guess of the trips where they are not known. A loop inside another
-one runs, and stalls, as often as the outer one has trips; but a trip of the outer one takes as long as all of the inner one. So the tile that an outer loop
-loads needs one slot to spare at most, and where memory is short it gives that up before the inner loop waits.
-
-Each loop begins with as many stages as leave no stall, and one to spare where trips are short beside the latency, which varies. While the buffers do not
-fit, the stage goes whose loss costs the fewest clocks for a byte.
+A loop inside another one runs as often as the outer one has trips; where bounds are not known, a guess stands for them. A trip takes at least as long as its dots,
+or its copies where they take longer (machine_costs.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, prod
+from math import prod
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy, pins, tile
 from ..dialects.diagnostics import TeselaError
-from ..dialects.target import Target
 from . import dot_rules
-from .alloc_shared import ring_bytes, scratch_bound
-from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY, DOT_MACS_PER_CLOCK
+from .alloc_shared import ring_bytes
+from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY
 
 if TYPE_CHECKING:
     from .pipeline_loops import Loop
@@ -40,42 +31,19 @@ LONG_TRIP = 4
 """A trip of as many latencies hides the last part of a copy that comes late, without a slot to spare."""
 
 
-def choose_stages(kernel: tile.KernelOp, loops: Sequence[Loop], stated: int | None, target: Target) -> None:
-    """Sets `stages` of each loop: as stated, or what its latency asks for, as far as shared memory allows."""
-    free: list[Loop] = []
-    for loop in loops:
-        wanted = stated or _stated_stages(loop.op) or _stated_stages(kernel)
-        if wanted is None:
-            free.append(loop)
-        loop.stages = _limit(loop, wanted or _useful_stages(loop))
-    rings = {ring.channel for loop in loops for ring in loop.rings}
-    others = [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp) and op not in rings]
-    room = target.max_shared_bytes - scratch_bound(kernel) - sum(ring_bytes(op, op.depth.value.data) for op in others)
-    while sum(loop.bytes(loop.stages) for loop in loops) > room:
-        shallower = [loop for loop in free if loop.stages > 1]
-        if not shallower:
-            break
-        cheapest = min(shallower, key=lambda loop: (_loss(loop), -loop.stages, -loop.bytes(1)))
-        cheapest.stages -= 1
+def stated_depth(loop: Loop) -> int | None:
+    """The least depth that the author has given channels of the loop, if any."""
+    return min((ring.channel.depth.value.data for ring in loop.rings if pins.DEPTH in ring.channel.attributes), default=None)
 
 
-def _stated_stages(op: Operation) -> int | None:
+def stated_stages(op: Operation) -> int | None:
+    """The slots that a loop's or a kernel's attribute `stages` states. Raises TeselaError for what is no positive number."""
     stated = op.attributes.get("stages")
     if stated is None:
         return None
     if not isinstance(stated, IntegerAttr) or stated.value.data < 1:
         raise TeselaError.at(op, f"stages must be a positive number, found {stated}", "write {stages = 3 : i64}")
     return stated.value.data
-
-
-def _limit(loop: Loop, stages: int) -> int:
-    """No more stages than trips, and one where nothing would be gained."""
-    trips = trip_count(loop.op)
-    if all(ring.elsewhere for ring in loop.rings):
-        return stages  # another role goes on to the next loop
-    if all(ring.stays is not None for ring in loop.rings):
-        stages = min(stages, 2) if loop.chains else 1
-    return max(1, min(stages, trips)) if trips is not None else stages
 
 
 def trip_count(loop: scf.ForOp) -> int | None:
@@ -95,11 +63,12 @@ def constant_value(value: SSAValue) -> int | None:
 # ---- clocks ---------------------------------------------------------------------------------------------------------
 
 
-def _latency(loop: Loop) -> int:
+def latency(loop: Loop) -> int:
+    """Clocks until a copy for the loop's channels has arrived, of the slowest."""
     return max((COPY_LATENCY[ring.via] for ring in loop.rings if ring.stays is None), default=0)
 
 
-def _trip_clocks(loop: Loop) -> float:
+def trip_clocks(loop: Loop) -> float:
     """Clocks of one trip, at least: of its dots, or of its copies where they take longer."""
     copies = sum(ring_bytes(ring.channel, 1) for ring in loop.rings) / COPY_BYTES_PER_CLOCK
     return max(1.0, _clocks(loop.op.body.block), copies)
@@ -111,15 +80,14 @@ def _clocks(block: Block) -> float:
     for op in block.ops:
         if isinstance(op, tile.DotOp | async_copy.DotOp):
             shape = dot_rules.dot_shape(op)
-            unit = "wgmma" if isinstance(op, async_copy.DotOp) else "mma"
-            total += prod(shape.batch) * shape.m * shape.n * shape.k / DOT_MACS_PER_CLOCK[unit]
+            total += prod(shape.batch) * shape.m * shape.n * shape.k / shape.kind.macs_per_clock(isinstance(op, async_copy.DotOp))
         elif op.regions:
             inside = max((_clocks(region.block) for region in op.regions if region.blocks), default=0.0)
-            total += _trips(op) * inside
+            total += trips_of(op) * inside
     return total
 
 
-def _trips(op: Operation) -> int:
+def trips_of(op: Operation) -> int:
     """How often what is in an operation's regions runs each time."""
     if isinstance(op, scf.ForOp):
         trips = trip_count(op)
@@ -127,26 +95,13 @@ def _trips(op: Operation) -> int:
     return USUAL_TRIPS if isinstance(op, scf.WhileOp) else 1
 
 
-def _useful_stages(loop: Loop) -> int:
-    """As many trips as pass while a copy is under way, and the slot that is being read; one to spare, unless a trip is long."""
-    latency, clocks = _latency(loop), _trip_clocks(loop)
-    spare = 1 if clocks < LONG_TRIP * latency else 0
-    return min(MOST_STAGES, ceil(latency / clocks) + 1 + spare)
-
-
-def _stall(loop: Loop, stages: int) -> float:
-    """Clocks that the whole kernel waits for the loop's copies, about."""
-    runs, op = _trips(loop.op), loop.op.parent_op()
+def runs_of(loop: Operation) -> int:
+    """How often a loop begins, about, for each time that its kernel does."""
+    runs, op = 1, loop.parent_op()
     while op is not None:
-        runs *= _trips(op)
+        runs *= trips_of(op)
         op = op.parent_op()
-    return runs * max(0.0, _latency(loop) - (stages - 1) * _trip_clocks(loop))
-
-
-def _loss(loop: Loop) -> float:
-    """Clocks lost for each byte saved by one stage less."""
-    saved = loop.bytes(loop.stages) - loop.bytes(loop.stages - 1)
-    return (_stall(loop, loop.stages - 1) - _stall(loop, loop.stages)) / max(1, saved)
+    return runs
 
 
 def bytes_per_clock(puts: Sequence[async_copy.PutOp]) -> float:
@@ -157,7 +112,7 @@ def bytes_per_clock(puts: Sequence[async_copy.PutOp]) -> float:
     for put in puts:
         runs, op = 1, put.parent_op()
         while op is not None and not isinstance(op, tile.KernelOp):
-            runs *= _trips(op)
+            runs *= trips_of(op)
             op = op.parent_op()
         channel = put.channel.owner
         assert isinstance(channel, async_copy.ChannelOp)

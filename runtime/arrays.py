@@ -129,6 +129,9 @@ def view(value: Any, name: str = "the argument") -> ArrayView:
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None and not _is_jax(value):
         return _view_cuda_interface(interface, value)
+    if _is_jax_tracer(value):
+        hint = "call kernels outside of jax.jit, grad and vmap, on arrays: a kernel is no primitive of JAX"
+        raise TeselaError.at(None, f"{name} is a value that JAX is tracing, and has no memory yet", hint)
     if hasattr(value, "__dlpack__"):
         return _view_dlpack(value, name)
     if hasattr(value, "__array_interface__"):
@@ -204,7 +207,20 @@ def _view_torch(tensor: Any, torch: Any, name: str) -> ArrayView:
         index, stream = HOST, None
     else:
         raise TeselaError.at(None, f"{name} is a torch tensor on '{place}', but 'cuda' or 'cpu' is required", "move it with .cuda() or .cpu()")
-    return ArrayView(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), dtype, itemsize, index, False, stream, tensor)
+    try:
+        address = 0 if _is_fake(tensor) else tensor.data_ptr()
+    except RuntimeError:  # of a functional transform
+        address = 0
+    if address == 0 and tensor.numel():
+        hint = "where torch traces or transforms, take an operator: kernel.as_torch_op('mine::name')"
+        raise TeselaError.at(None, f"{name} is a tensor that stands for another, as torch.compile and vmap pass them, and has no memory of its own", hint)
+    return ArrayView(address, tuple(tensor.shape), tensor.stride(), dtype, itemsize, index, False, stream, tensor)
+
+
+def _is_fake(tensor: Any) -> bool:
+    """Whether a tensor has a shape and no elements (torch warns where such a one is asked for its address)."""
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
+    return fake is not None and isinstance(tensor, fake.FakeTensor)
 
 
 def _view_cuda_interface(interface: dict[str, Any], owner: Any) -> ArrayView:
@@ -229,6 +245,11 @@ def _view_cuda_interface(interface: dict[str, Any], owner: Any) -> ArrayView:
 def _is_jax(value: Any) -> bool:
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(value, jax.Array)
+
+
+def _is_jax_tracer(value: Any) -> bool:
+    core = sys.modules.get("jax.core")
+    return core is not None and isinstance(value, core.Tracer)
 
 
 class _DLTensor(ctypes.Structure):
@@ -280,6 +301,10 @@ _DL_TYPES = {  # (DLDataTypeCode, bits)
 _DL_CODES = ("int", "uint", "float", "opaque", "bfloat", "complex", "bool")
 
 
+_capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
 def _view_dlpack(value: Any, name: str) -> ArrayView:
     """Through `__dlpack__`: on a GPU the producer orders its work before what we launch on the legacy default stream (stream=1).
     The unconsumed capsule owns the memory; its destructor gives it back."""
@@ -290,13 +315,9 @@ def _view_dlpack(value: Any, name: str) -> ArrayView:
         capsule = value.__dlpack__(max_version=(1, 0), **keywords)
     except TypeError:  # a producer from before DLPack 1.0
         capsule = value.__dlpack__(**keywords)
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    get_name = ctypes.pythonapi.PyCapsule_GetName
-    get_name.restype, get_name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
     readonly = _is_jax(value)  # JAX arrays are immutable, whatever their capsule says
-    label = get_name(capsule)
-    pointer = get_pointer(capsule, label)
+    label = _capsule_name(capsule)
+    pointer = _capsule_pointer(capsule, label)
     if label == b"dltensor_versioned":
         managed = _Versioned.from_address(pointer)
         tensor, readonly = managed.tensor, readonly or bool(managed.flags & _DL_READ_ONLY)
@@ -306,8 +327,9 @@ def _view_dlpack(value: Any, name: str) -> ArrayView:
         raise TeselaError.at(None, f"{name} lives on a device of DLPack type {tensor.device_type}, but a CUDA GPU or the host is required")
     if tensor.lanes != 1:
         raise TeselaError.at(None, f"{name} has vectors of {tensor.lanes} lanes for elements, but plain elements are required")
-    shape = tuple(tensor.shape[: tensor.ndim])
-    strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else dense_strides(shape)
+    rank = tensor.ndim
+    shape = tuple(tensor.shape[:rank])
+    strides = tuple(tensor.strides[:rank]) if tensor.strides else dense_strides(shape)
     code = _DL_CODES[tensor.code] if tensor.code < len(_DL_CODES) else "type"
     dtype = _DL_TYPES.get((tensor.code, tensor.bits), f"{code}{tensor.bits}")
     address = (tensor.data or 0) + tensor.byte_offset

@@ -20,6 +20,8 @@ import subprocess
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -138,6 +140,88 @@ def find_assembler() -> Assembler:
     )
 
 
+class Ptxas:
+    """A ptxas that was started, for a text, or before there is one: to load it takes 10 ms or more, a third of what it takes for a small kernel. Without
+    a text it waits for one on its standard input, while the compiler works."""
+
+    def __init__(self, assembler: Assembler, arch: str, ptx: str | None = None, line_info: bool = True, options: Sequence[str] = ()):
+        """Raises TeselaError where it cannot be started."""
+        import socket  # which no warm start needs
+
+        self.assembler, self.arch = assembler, arch
+        self._folder = tempfile.TemporaryDirectory(prefix="tesela-")
+        self._output = Path(self._folder.name, "kernel.cubin")
+        self._source, self._input = "-", None
+        given = None
+        if ptx is not None:
+            path = Path(self._folder.name, "kernel.ptx")
+            path.write_text(ptx, encoding="utf-8")
+            self._source = str(path)
+        else:
+            # Not a pipe: that ends when nobody has it open any more, and a process that another thread forks meanwhile would have.
+            self._input, given = socket.socketpair()
+        command = [assembler.path, "-v", f"-arch={arch}", *(["-lineinfo"] if line_info else []), *options, self._source, "-o", str(self._output)]
+        try:
+            standard_input = subprocess.DEVNULL if given is None else given.fileno()
+            self._process = subprocess.Popen(command, stdin=standard_input, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except OSError as error:
+            self._folder.cleanup()
+            raise TeselaError.at(None, f"{assembler.path} could not be started: {error.strerror}") from None
+        finally:
+            if given is not None:
+                given.close()
+
+    def assemble(self, ptx: str) -> tuple[int, bytes, str]:
+        """(exit status, cubin, what it said) of the text. Raises TeselaError where it does not end."""
+        try:
+            if self._input is not None:
+                from socket import SHUT_WR
+
+                self._input.settimeout(TIMEOUT_SECONDS)
+                with suppress(ConnectionError):  # it has ended, and said why
+                    self._input.sendall(ptx.encode())
+                    self._input.shutdown(SHUT_WR)
+            said, _ = self._process.communicate(timeout=TIMEOUT_SECONDS)
+            image = self._output.read_bytes() if self._process.returncode == 0 and self._output.exists() else b""
+            text = said.decode(errors="replace")
+            return self._process.returncode, image, text if self._source == "-" else text.replace(self._source, "kernel.ptx")
+        except (subprocess.TimeoutExpired, TimeoutError):
+            raise TeselaError.at(None, f"{self.assembler.path} did not finish within {TIMEOUT_SECONDS} s") from None
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End it; for one that is not needed, too."""
+        if self._input is not None:
+            self._input.close()
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.communicate()
+        self._folder.cleanup()
+
+
+_wanted: ContextVar[str | None] = ContextVar("wanted", default=None)
+
+
+@contextmanager
+def assembled_soon(arch: str) -> Iterator[None]:
+    """Within it, what is compiled will be assembled at once, for this architecture."""
+    token = _wanted.set(arch)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def started_ahead() -> Ptxas | None:
+    """A ptxas for what is being compiled, started now; None unless that is wanted (`assembled_soon`) and can be done."""
+    arch = _wanted.get()
+    if arch is None or os.name != "posix":
+        return None
+    assembler = find_assembler()
+    return None if assembler.kind == "driver" else Ptxas(assembler, arch)
+
+
 def assemble(
     ptx: str,
     arch: str | None = None,
@@ -146,32 +230,21 @@ def assemble(
     line_info: bool = True,
     options: Sequence[str] = (),
     strict: bool = False,
+    waiting: Ptxas | None = None,
 ) -> Assembled:
     """Assemble PTX text for the architecture `arch` ('sm_90a'; by default the text's own `.target`).
 
-    `line_info` keeps `.loc` lines for profilers; `options` are passed to ptxas as they are. Raises TeselaError with one
-    diagnostic for each thing ptxas rejects; with `strict` also for serialised wgmma, spilled registers and warnings.
+    `line_info` keeps `.loc` lines for profilers; `options` are passed to ptxas as they are; `waiting`: one that was started ahead, for all of this.
+    Raises TeselaError with one diagnostic for each thing ptxas rejects; with `strict` also for serialised wgmma, spilled registers and warnings.
     """
     assembler = assembler or find_assembler()
     if assembler.kind == "driver":
         return Assembled(ptx.encode() + b"\0", False, assembler)
     arch = arch or target_of(ptx)
-    with tempfile.TemporaryDirectory(prefix="tesela-") as folder:
-        source, output = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(ptx, encoding="utf-8")
-        command = [assembler.path, "-v", f"-arch={arch}", *(["-lineinfo"] if line_info else []), *options]
-        command += [str(source), "-o", str(output)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            raise TeselaError.at(None, f"{assembler.path} did not finish within {TIMEOUT_SECONDS} s") from None
-        except OSError as error:
-            raise TeselaError.at(None, f"{assembler.path} could not be started: {error.strerror}") from None
-        log = (done.stdout + done.stderr).replace(str(source), "kernel.ptx")
-        image = output.read_bytes() if done.returncode == 0 and output.exists() else b""
+    status, image, log = (waiting or Ptxas(assembler, arch, ptx, line_info, options)).assemble(ptx)
     assembled = judged(Assembled(image, True, assembler, log, [], read_resources(log)), ptx, strict)
     if not image:
-        raise TeselaError(f"ptxas ended with status {done.returncode} and wrote no cubin:\n{log.strip()}")
+        raise TeselaError(f"ptxas ended with status {status} and wrote no cubin:\n{log.strip()}")
     return assembled
 
 

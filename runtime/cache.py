@@ -169,11 +169,11 @@ class Cache:
     def fetch(self, kind: str, key: str, decode: Callable[[Entry], T], make: Callable[[], T], encode: Callable[[T], Entry | None]) -> T:
         """What is stored under a key, or else what `make` gives, which is then stored (unless `encode` gives None). Of all threads and
         processes that ask at the same time, one makes it. `decode` raises KeyError, TypeError or ValueError for what it cannot read."""
-        found = self._decoded(kind, key, decode)
+        found = self.find(kind, key, decode)
         if found is not None:
             return found
         with self.lock(kind, key):
-            found = self._decoded(kind, key, decode)
+            found = self.find(kind, key, decode)
             if found is None:
                 found = make()
                 entry = encode(found)
@@ -181,7 +181,8 @@ class Cache:
                     self.store(kind, key, entry)
             return found
 
-    def _decoded(self, kind: str, key: str, decode: Callable[[Entry], T]) -> T | None:
+    def find(self, kind: str, key: str, decode: Callable[[Entry], T]) -> T | None:
+        """What is stored under a key, or None."""
         entry = self.load(kind, key)
         if entry is None:
             return None

@@ -11,9 +11,9 @@ import json
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,17 +23,21 @@ from ..dialects.diagnostics import TeselaError, called_by_users
 from ..dialects.launch_plan import LaunchPlan
 from ..dialects.target import Target, get_target
 from ..dialects.work import Work
+from .assemble import started_ahead
 from .cache import Entry, compiler_fingerprint, digest, get_cache
+from .compiling import uncollected, working
 from .contract import Contract
 from .entries import contract_from_json, contract_to_json, read_variant, variant_entry
 from .kernel import Kernel
 from .launch import DUMP_VARIABLE, Variant, write_dump
-from .space import PINS, SWITCHES
+from .space import pin_fault
 from .specialize import Facts, contract_of, kernels_of, specialize
 from .variants import Programs
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
+
+    from ..lowering.count_work import Count
 
 
 @runtime_checkable
@@ -57,8 +61,6 @@ class OpenSource(Protocol):
         ...
 
 
-_compiling = threading.RLock()
-"""Held by whoever works on IR: the compiler is Python, threads would gain nothing, and xDSL promises them nothing."""
 log = logging.getLogger("tesela")
 
 
@@ -73,16 +75,17 @@ class Source:
 
     @property
     def module(self) -> ModuleOp:
-        with _compiling:
+        with working:
             if self._module is None:
-                self._module = self._make()
+                with uncollected():
+                    self._module = self._make()
             return self._module
 
     def digest(self) -> str:
         """A digest of the module's text with its places: those stand in the code, for profilers, and in messages."""
         from ..dialects.parsing import print_module
 
-        with _compiling:
+        with working:
             return digest(print_module(self.module, debuginfo=True))
 
 
@@ -114,6 +117,7 @@ class ModuleCompiler:
         self.name = program.contract.name
         self._checked = program.is_made
         self._numbers = numbers or itertools.count()
+        self._count: tuple[Facts, Target, Count] | None = None
 
     @property
     def can_split(self) -> bool:
@@ -127,7 +131,7 @@ class ModuleCompiler:
     @property
     def module(self) -> ModuleOp:
         """The tile-level module. Raises TeselaError where it is no longer what the contract was read from."""
-        with _compiling:
+        with working:
             module = self.source.module
             if not self._checked and self.source.digest() != self.program.ir:
                 hint = "compile it again, or leave alone the functions and values that it reads"
@@ -162,30 +166,62 @@ class ModuleCompiler:
         key = digest(kind, compiler_fingerprint(), ir, self.name, repr(facts), target.name, repr(sorted(self.pins.items())))
         return key, f"{self.name} for {target.name}: {facts}" + "".join(f", {name} = {value}" for name, value in self.pins.items())
 
+    def known_work(self, facts: Facts, target: Target) -> Work | None:
+        """`work`, where it was counted before, in this process or another."""
+        store = get_cache() if self.cached else None
+        return None if store is None else store.find("work", self._key("work", facts, target)[0], lambda entry: Work.from_json(entry.info))
+
+    def floor(self, facts: Facts, target: Target) -> Work:
+        """What `work` is not below (`lowering/count_work.py`), which takes a part of the time. Raises TeselaError for a program that cannot be compiled, as far as
+        that is known then."""
+        return self._counted("floor", facts, target, lambda count: count.floor())
+
     def work(self, facts: Facts, target: Target) -> Work:
         """What a block of the program does, in counts. Raises TeselaError for a program that cannot be compiled."""
+        return self._counted("work", facts, target, lambda count: count.work())
+
+    def _counted(self, kind: str, facts: Facts, target: Target, counted: Callable[[Count], Work]) -> Work:
+        def make() -> Work:
+            with self._under_way(facts, target) as count:
+                return counted(count)
+
         store = get_cache() if self.cached else None
         if store is None:
-            return self._count(facts, target)
-        key, title = self._key("work", facts, target)
-        return store.fetch(
-            "work", key, lambda entry: Work.from_json(entry.info), lambda: self._count(facts, target), lambda work: Entry(title, work.to_json(), {})
-        )
+            return make()
+        key, title = self._key(kind, facts, target)
+        return store.fetch("work", key, lambda entry: Work.from_json(entry.info), make, lambda work: Entry(title, work.to_json(), {}))
 
-    def _count(self, facts: Facts, target: Target) -> Work:
-        from ..lowering.count_work import count_work
+    @contextmanager
+    def _under_way(self, facts: Facts, target: Target) -> Iterator[Count]:
+        """The program under these facts, with whatever was done to it already, to be counted and compiled."""
+        from ..lowering.count_work import Count
 
-        with _compiling:
-            return count_work(specialize(self.module, self.name, facts, self.pins), target)
+        with working, uncollected():
+            found, self._count = self._count, None
+            if found is None or found[:2] != (facts, target):
+                found = facts, target, Count(specialize(self.module, self.name, facts, self.pins), target)
+            yield found[2]
+            self._count = found  # unless that failed half way
+
+    def forget(self) -> None:
+        """What was lowered to be counted is not needed: it is not compiled now."""
+        self._count = None
 
     def _compile(self, facts: Facts, target: Target, dump: str | None) -> Variant:
-        from ..lowering.pipeline import compile_kernel
+        from ..lowering.pipeline import finish
 
-        with _compiling:
-            done = compile_kernel(specialize(self.module, self.name, facts, self.pins), self.name, target)
-            log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
-            stem = self._dump(Path(dump), facts, target, done.ptx, done.plan) if dump else None
-        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, dump=stem)
+        waiting = started_ahead()
+        try:
+            with self._under_way(facts, target) as count:
+                done = finish(count.uncounted())
+                log.info("compiled %s for %s in %.0f ms: %s", self.name, target.name, sum(done.times.values()), facts)
+                stem = self._dump(Path(dump), facts, target, done.ptx, done.plan) if dump else None
+        except BaseException:
+            if waiting is not None:
+                waiting.close()
+            raise
+        self.forget()
+        return Variant(facts, done.plan, done.ptx, done.diagnostics, done.times, self.strict, done.program, dump=stem, waiting=waiting)
 
     def _dump(self, folder: Path, facts: Facts, target: Target, ptx: str, plan: LaunchPlan) -> Path:
         """Write all levels; gives what the files' names begin with."""
@@ -201,14 +237,14 @@ class ModuleCompiler:
         """The text of the module at a level of `lowering.pipeline.STAGES`. Raises TeselaError for an unknown level."""
         from ..dialects.parsing import print_module
 
-        with _compiling:
+        with working:
             return print_module(self.lowered(level, facts, target))
 
     def lowered(self, level: str, facts: Facts, target: Target) -> ModuleOp:
         """A new module at a level."""
         from ..lowering.pipeline import lower_to
 
-        with _compiling:
+        with working:
             module = specialize(self.module, self.name, facts, self.pins)
             lower_to(module, level, target)
             return module
@@ -279,13 +315,8 @@ def _kernel(
 def check_pins(pins: Mapping[str, int]) -> None:
     """Raises TeselaError for a choice that cannot be pinned, or a value that is no positive integer."""
     for name, value in pins.items():
-        if name not in PINS:
-            raise TeselaError.at(None, f"'{name}' cannot be pinned", f"what can: {', '.join(PINS)}")
-        if name in SWITCHES:
-            if value not in (0, 1):
-                raise TeselaError.at(None, f"{name} is pinned to {value!r}, but 0 or 1 is required")
-        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise TeselaError.at(None, f"{name} is pinned to {value!r}, but a positive integer is required")
+        if (fault := pin_fault(name, value)) is not None:
+            raise TeselaError.at(None, *fault)
 
 
 def read_program(source: Source, kernel: str | None) -> Program:
@@ -311,7 +342,7 @@ def _make_program(source: Source, kernel: str | None, with_digest: bool) -> Prog
     from ..lowering.pipeline import select_kernel
     from ..passes.split_reduction import find_loop
 
-    with _compiling:
+    with working:
         name = select_kernel(source.module, kernel)
         op = kernels_of(source.module)[name]
         can_split = "split" not in op.attributes and find_loop(op).loop is not None

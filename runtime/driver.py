@@ -51,8 +51,20 @@ def device_available() -> bool:
     return _start()[0] is not None
 
 
+_left: tuple[Device, int] | None = None
+
+
+def leave(gpu: Device, many: int) -> None:
+    """In a process that was forked after the driver had been initialised, where the driver no longer works (CUDA C++ Programming Guide, "Initialization"): what
+    compiling asks it is answered by what was known before, the current GPU and its number of multiprocessors; for the rest there is no GPU."""
+    global _left
+    _left = gpu, many
+
+
 def api() -> Any:
     """The initialised `cuda.bindings.driver` module. Raises TeselaError that says why there is none."""
+    if _left is not None:
+        raise TeselaError.at(None, "a process that was forked to compile has no GPU")
     driver, why = _start()
     if driver is None:
         raise TeselaError.at(None, f"no GPU can be used: {why}", "run in the simulator with device='sim' (or TESELA_DEVICE=sim)")
@@ -150,6 +162,8 @@ def attribute(gpu: Device, key: Any) -> int:
 
 def current_device() -> Device:
     """The GPU of this thread's current context, or GPU 0."""
+    if _left is not None:
+        return _left[0]
     driver = api()
     context = check(driver.cuCtxGetCurrent(), "asking for the current context")
     if not int(context):
@@ -160,6 +174,9 @@ def current_device() -> Device:
 @contextmanager
 def activated(gpu: Device) -> Iterator[None]:
     """Within it, `gpu`'s primary context is current in this thread; afterwards the one that was before, if any was."""
+    if _left is not None:
+        yield
+        return
     driver = api()
     before = check(driver.cuCtxGetCurrent(), "asking for the current context")
     if int(before) == int(gpu.context):
@@ -445,6 +462,8 @@ class Event:
 
 def multiprocessors(gpu: Device) -> int:
     """The number of multiprocessors of a GPU."""
+    if _left is not None and _left[0] == gpu:
+        return _left[1]
     return attribute(gpu, api().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
 
 

@@ -17,7 +17,8 @@
       layout  thread [128:(4)], value [4:(1), 2:(512)]
       code    3 ld.param.b64, 2 ld.global.v4.b32, 8 ld.global.b32, 52 others
 
-First the unknowns that infer-layouts solved for (`passes/explain_layouts.py`); then the buffers of the final program; then, operation by operation, the code.
+First the unknowns that infer-layouts solved for (`passes/explain_layouts.py`); then the buffers of the final program, what was chosen for its loops
+(`passes/explain_schedules.py`) and their timelines; then, operation by operation, the code.
 Layouts and channels of the last part are those of the 'schedule' level; the code is counted in the PTX that comes of it, by the source places that it carries: what
 moves data, waits, or computes matrices and special functions by name, the rest as a number. Operations that stand at one place of the source are
 shown together, above the code of all of them. docs/layouts.md says how layouts are read.
@@ -52,7 +53,7 @@ def explain(module: ModuleOp, variant: Variant, planned: ModuleOp) -> str:
     plan = variant.plan
     lines = [f"{plan.name} for {plan.target}: {plan.threads // 32} warps, {plan.shared_bytes} bytes of shared memory"]
     lines += [f"assumes: {variant.facts}", *[f"note: {note}" for note in variant.notes]]
-    lines += ["", *_choices(planned, plan.target), *_clusters(planned, plan.target), *_shared_memory(module, plan), *_loops(module)]
+    lines += ["", *_choices(planned, plan.target), *_clusters(planned, plan.target), *_shared_memory(module, plan), *_schedules(planned, plan.target), *_loops(module)]
     code = instructions(variant.program())
     places: dict[Location | None, list[Operation]] = {}
     for op in module.walk():
@@ -80,6 +81,21 @@ def _loops(module: ModuleOp) -> list[str]:
     text = [describe(timing).rstrip("\n") for timing in time_loops(module)]
     text += [describe_untimed(loop) for loop in untimed_loops(module)]
     return ["", "Loops", *text] if text else []
+
+
+def _schedules(planned: ModuleOp, target: str) -> list[str]:
+    """What pipeline-loops chose, of a program that has its layouts, which is changed."""
+    from ..dialects.target import get_target
+    from ..lowering.pipeline import STAGES
+    from ..passes import get_pass
+    from ..passes.base import PassContext
+    from ..passes.explain_schedules import explain as explain_schedules
+
+    before = STAGES["schedule"][: STAGES["schedule"].index("pipeline-loops")]
+    for name in before:
+        get_pass(name)().run(planned, PassContext(get_target(target)))
+    lines = explain_schedules(planned, get_target(target))
+    return ["", "Schedules", *lines] if lines else []
 
 
 def _clusters(planned: ModuleOp, target: str) -> list[str]:

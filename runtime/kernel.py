@@ -19,6 +19,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
@@ -31,9 +32,10 @@ from ..dialects.target import Target, get_target
 from ..dialects.work import Work
 from . import driver, launch
 from .arrays import HOST, ArraySpec, ArrayView, allocate_like, as_spec, clear, view
-from .assemble import Resources
+from .assemble import Resources, assembled_soon
+from .compiling import uncollected
 from .contract import Contract, overlapping
-from .launch import SIMULATOR, Call, Staging, Variant, is_host, map_arrays, simulate, traffic
+from .launch import SIMULATOR, Call, Staging, Variant, arch_for, is_host, map_arrays, simulate, traffic
 from .messages import AssertionsFailed
 from .shortcuts import Launch, Shortcuts
 from .specialize import ALIGNMENT, Facts, facts_of, usual_facts, weakest_facts
@@ -249,7 +251,8 @@ class Kernel:
             return self._variant(facts or usual_facts(self.contract), wanted, Choice())
         stated = self._stated(args, kwargs)
         facts = facts or stated.facts
-        return self._variant(facts, wanted, self._choose(facts, wanted, stated.dims, _multiprocessors(), stated.nbytes))
+        with uncollected():
+            return self._variant(facts, wanted, self._choose(facts, wanted, stated.dims, _multiprocessors(), stated.nbytes))
 
     def choices(self, *args: Any, target: str | Target | None = None, **kwargs: Any) -> str:
         """What a call on these arguments, which are as for `variant`, can choose from, with what each is expected to take, as a table (`variants.py`)."""
@@ -498,27 +501,35 @@ class Kernel:
         overlaps = tuple(overlaps)
         call = shapes.calls.get(overlaps)
         if call is None:
-            self.contract.check_noalias(overlaps)
-            facts, nbytes = facts_of(self.contract, views, shapes.dims, overlaps), traffic(self.contract.args, views)
-            choice = Choice()
-            if isinstance(self._compiler, Chooser) and self._compiler.is_open:
-                question = (facts, target, shapes.dims, _multiprocessors(place), nbytes)
-                choice = self._choose(*question)
-                self._latest_table = lambda: self._table(*question)
-            variant = self._variant(facts, target, choice)
-            variant.check_dims(shapes.dims)
-            grid = shapes.grid if variant.plan.grid == self.contract.grid else replace(self.contract, grid=variant.plan.grid).blocks(shapes.dims)
-            points = prod(grid)
-            if variant.plan.persistent:
-                if points > MAX_POINTS:
-                    raise self.contract.error(f"the grid has {points} points, but this variant takes at most {MAX_POINTS}")
-                many = _multiprocessors(place)
-                if not variant.plan.suits(grid, many):
-                    variant = self._variant(replace(facts, alone=True), target, choice)
-                    variant.check_dims(shapes.dims)
-                grid = variant.plan.physical_grid(grid, many)
-            call = shapes.calls[overlaps] = Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims), points)
+            soon = nullcontext() if place == SIMULATOR else assembled_soon(arch_for(driver.device(place), target.name))
+            with uncollected(), soon:
+                call = shapes.calls[overlaps] = self._bound(place, views, shapes, overlaps, target)
         return call
+
+    def _bound(
+        self, place: int, views: Sequence[ArrayView | None], shapes: _Shapes, overlaps: tuple[tuple[int, int], ...], target: Target
+    ) -> Call:
+        """A new prepared call: its variant chosen, and compiled if it is new too."""
+        self.contract.check_noalias(overlaps)
+        facts, nbytes = facts_of(self.contract, views, shapes.dims, overlaps), traffic(self.contract.args, views)
+        choice = Choice()
+        if isinstance(self._compiler, Chooser) and self._compiler.is_open:
+            question = (facts, target, shapes.dims, _multiprocessors(place), nbytes)
+            choice = self._choose(*question)
+            self._latest_table = lambda: self._table(*question)
+        variant = self._variant(facts, target, choice)
+        variant.check_dims(shapes.dims)
+        grid = shapes.grid if variant.plan.grid == self.contract.grid else replace(self.contract, grid=variant.plan.grid).blocks(shapes.dims)
+        points = prod(grid)
+        if variant.plan.persistent:
+            if points > MAX_POINTS:
+                raise self.contract.error(f"the grid has {points} points, but this variant takes at most {MAX_POINTS}")
+            many = _multiprocessors(place)
+            if not variant.plan.suits(grid, many):
+                variant = self._variant(replace(facts, alone=True), target, choice)
+                variant.check_dims(shapes.dims)
+            grid = variant.plan.physical_grid(grid, many)
+        return Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims), points)
 
     def _variant(self, facts: Facts, target: Target, choice: Choice) -> Variant:
         key = (facts, target.name, choice)

@@ -30,7 +30,17 @@ from ..dialects.diagnostics import Diagnostic, TeselaError, render
 from ..dialects.launch_plan import ArrayArg, LaunchPlan, ScalarArg, TensorMap, TensorMapSpec
 from . import driver
 from .arrays import ELEMENT_TYPES, HOST, ArrayView, host_array, kept_offset
-from .assemble import PTX_FILE, Assembled, Resources, assemble, find_assembler, judged, read_messages, read_resources
+from .assemble import (
+    PTX_FILE,
+    Assembled,
+    Ptxas,
+    Resources,
+    assemble,
+    find_assembler,
+    judged,
+    read_messages,
+    read_resources,
+)
 from .cache import digest, get_cache
 from .entries import code_entry, read_code
 from .messages import DeviceBuffer, deliver, new_buffer
@@ -81,6 +91,8 @@ class Variant:
     """Which of the kernel's programs it was made of."""
     label: str = ""
     """The same in words, 'BM=64 BN=128 split=2'; '' where there was no choice."""
+    waiting: Ptxas | None = None
+    """An assembler that waits for its text."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _assembled: dict[str, Assembled] = field(default_factory=dict)
     _functions: dict[int, Any] = field(default_factory=dict)
@@ -100,7 +112,8 @@ class Variant:
         with self._lock:
             if arch not in self._assembled:
                 start = time.perf_counter()
-                self._assembled[arch] = assemble_once(self.ptx, arch, f"{self.plan.name} for {arch}", self.strict)
+                waiting, self.waiting = self.waiting, None
+                self._assembled[arch] = assemble_once(self.ptx, arch, f"{self.plan.name} for {arch}", self.strict, waiting)
                 self.times["assemble"] = (time.perf_counter() - start) * 1e3
                 if self.dump is not None:
                     self._dump_code(arch, self._assembled[arch])
@@ -130,7 +143,7 @@ class Variant:
     def _arch(self, gpu: driver.Device) -> str:
         """What to assemble for: the GPU's own architecture; or one that is at hand and runs there, the latest first (CUDA C++ Programming
         Guide, "Binary Compatibility": a cubin runs on GPUs of its major and a later minor revision)."""
-        own = gpu.arch if self.plan.target == gpu.arch or not gpu.arch.endswith("a") else gpu.arch[:-1]
+        own = arch_for(gpu, self.plan.target)
         major, minor = gpu.capability
         fitting = [arch for arch in (f"sm_{major}{earlier}" for earlier in range(minor, -1, -1)) if arch in self._assembled]
         return own if own in self._assembled or not fitting else fitting[0]
@@ -186,6 +199,11 @@ class Variant:
                 )
 
 
+def arch_for(gpu: driver.Device, target: str) -> str:
+    """What code for a target is assembled for where it is made for one GPU."""
+    return gpu.arch if target == gpu.arch or not gpu.arch.endswith("a") else gpu.arch[:-1]
+
+
 def write_dump(stem: Path, parts: Mapping[str, bytes]) -> None:
     """Write files whose names are the stem's and an ending. Raises TeselaError where that is not possible."""
     try:
@@ -196,21 +214,28 @@ def write_dump(stem: Path, parts: Mapping[str, bytes]) -> None:
         raise TeselaError.at(None, f"{DUMP_VARIABLE}: cannot write to '{stem.parent}': {error.strerror}") from None
 
 
-def assemble_once(ptx: str, arch: str, title: str, strict: bool) -> Assembled:
-    """`assemble`, or what an earlier one of the same text, in this process or another, left in the cache."""
+def assemble_once(ptx: str, arch: str, title: str, strict: bool, waiting: Ptxas | None = None) -> Assembled:
+    """`assemble`, or what an earlier one of the same text, in this process or another, left in the cache. `waiting`: an assembler that was started ahead."""
     assembler = find_assembler()
+    if waiting is not None and (waiting.assembler, waiting.arch) != (assembler, arch):
+        waiting.close()
+        waiting = None
     store = get_cache()
     if store is None or assembler.kind == "driver":
-        return assemble(ptx, arch, assembler=assembler, strict=strict)
+        return assemble(ptx, arch, assembler=assembler, strict=strict, waiting=waiting)
 
     def make() -> Assembled:
+        nonlocal waiting
         start = time.perf_counter()
-        made = assemble(ptx, arch, assembler=assembler)
+        taken, waiting = waiting, None
+        made = assemble(ptx, arch, assembler=assembler, waiting=taken)
         log.info("assembled %s in %.0f ms", title, (time.perf_counter() - start) * 1e3)
         return made
 
     key = digest("code", assembler.identity(), arch, ptx)
     found = store.fetch("code", key, read_code, make, lambda made: code_entry(title, made))
+    if waiting is not None:
+        waiting.close()
     return judged(found, ptx, strict)
 
 

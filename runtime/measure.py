@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,10 +26,11 @@ SMALL_MILLISECONDS = 0.1
 
 @dataclass(frozen=True)
 class System:
-    """One contestant. `run(stream)` launches it once."""
+    """One contestant. `run(stream)` launches it once. `details`: what the results say of it beside its figures, as plain data: how it is configured, say."""
 
     name: str
     run: Callable[[int], object]
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,14 @@ class Measured:
 
 @dataclass
 class Row:
-    """The outcome of a case. `failed`: systems that raised, with what they said."""
+    """The outcome of a case. `failed`: systems that raised, with what they said; `details` of those that did not."""
 
     case: str
     systems: dict[str, Measured]
     flops: float = 0
     nbytes: float = 0
     failed: dict[str, str] = field(default_factory=dict)
+    details: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         systems: dict[str, Any] = {}
@@ -82,7 +84,7 @@ class Row:
                 entry["tflops"] = self.flops / ms / 1e9
             if self.nbytes:
                 entry["gbps"] = self.nbytes / ms / 1e6
-            systems[name] = entry
+            systems[name] = entry | dict(self.details.get(name, {}))
         return {"case": self.case, "systems": systems, "failed": self.failed}
 
 
@@ -174,7 +176,8 @@ def measure(
             singles[name]()
             samples[name].append(turns[name]() / counts[name])
             turned()
-    return Row(case.name, {name: Measured(tuple(s)) for name, s in samples.items()}, case.flops, case.nbytes, failed)
+    details = {system.name: system.details for system in case.systems if system.details and system.name in turns}
+    return Row(case.name, {name: Measured(tuple(s)) for name, s in samples.items()}, case.flops, case.nbytes, failed, details)
 
 
 def rotated(items: Sequence[str], number: int) -> list[str]:

@@ -17,6 +17,7 @@ from ..dialects.dim_expr import DimExpr, DimExprError
 from ..dialects.launch_plan import ArrayArg, ScalarArg
 from .arrays import ArrayView
 from .contract import Contract
+from .space import TRUTHS
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -201,7 +202,7 @@ def _access(array: SSAValue) -> str:
 def specialize(module: ModuleOp, name: str, facts: Facts, pins: Mapping[str, int] | None = None) -> ModuleOp:
     """A new module that holds a clone of kernel `name` alone, with the facts stated on it beside what the program states, and
     with `pins`, which override it."""
-    from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, UnitAttr, i64
+    from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, UnitAttr, i1, i64
 
     kernel = kernels_of(module)[name].clone()
     attrs = []
@@ -227,7 +228,7 @@ def specialize(module: ModuleOp, name: str, facts: Facts, pins: Mapping[str, int
     if facts.alone:
         kernel.attributes.setdefault("cluster", IntegerAttr(1, i64))
     for choice, value in (pins or {}).items():
-        kernel.attributes[choice] = IntegerAttr(value, i64)
+        kernel.attributes[choice] = IntegerAttr(-int(value), i1) if choice in TRUTHS else IntegerAttr(value, i64)
     result = ModuleOp([kernel])
     result.attributes.update(module.attributes)
     result.location = module.location

@@ -20,8 +20,10 @@ nothing open is taken as it is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ..dialects.diagnostics import TeselaError
@@ -42,7 +44,7 @@ LEAST_TRIPS = 4
 SMALL_GRID = 4
 """A grid of as many points for each multiprocessor is large, and its loops are not split."""
 TOLERANCE = 1.01
-SPLIT_TOLERANCE = 1.24
+SPLIT_TOLERANCE = 1.05
 """How many times as long the best choice without a split must be expected to take: what different rounding is worth, and the model's error."""
 
 log = logging.getLogger("tesela")
@@ -72,7 +74,19 @@ class Compiler(Protocol):
 
     def __call__(self, facts: Facts, target: Target) -> Variant: ...
 
+    def known_work(self, facts: Facts, target: Target) -> Work | None:
+        """`work`, if it takes no time."""
+        ...
+
+    def floor(self, facts: Facts, target: Target) -> Work:
+        """What `work` is not below, by any estimate."""
+        ...
+
     def work(self, facts: Facts, target: Target) -> Work: ...
+
+    def forget(self) -> None:
+        """Keep nothing that a compilation after `floor` or `work` could start from."""
+        ...
 
     def split(self, parts: int) -> Compiler:
         """The same program, split."""
@@ -105,6 +119,23 @@ def best(rows: Sequence[Row]) -> Row:
     return next(row for row in rows if row.cost <= limit)
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a choice depends on: of a call. `nbytes`: of its arguments."""
+
+    facts: Facts
+    target: Target
+    dims: Mapping[str, int]
+    multiprocessors: int
+    nbytes: int
+
+    @cached_property
+    def counted(self) -> Facts:
+        """The facts that programs are counted under. Of the dimensions' divisors only whether they are multiples of 16, which decides on what TMA can store: so
+        there are few different ones."""
+        return replace(self.facts, divisors=tuple((name, COUNTED_DIVISOR) for name, divisor in self.facts.divisors if divisor % COUNTED_DIVISOR == 0))
+
+
 @runtime_checkable
 class Chooser(Protocol):
     """Programs among which calls choose."""
@@ -130,6 +161,7 @@ class Programs:
         self._make = [make for _, make in programs]
         self._compilers: dict[Choice, Compiler] = {}
         self._works: dict[tuple[int, Facts, str], Work | TeselaError] = {}
+        self._floors: dict[tuple[int, Facts, str], Work | TeselaError] = {}
 
     def compiler(self, choice: Choice) -> Compiler:
         """The compiler of a choice."""
@@ -167,50 +199,94 @@ class Programs:
         """
         if not self.is_open:
             return Choice()
-        rows = self.rows(facts, target, dims, multiprocessors, nbytes)
-        able = [row for row in rows if row.expected is not None]
+        able = [row for row in self._contenders(Question(facts, target, dims, multiprocessors, nbytes)) if row.expected is not None]
+        chosen = best(able).choice if able else Choice()
+        for choice, compiler in self._compilers.items():
+            if choice != chosen:
+                compiler.forget()
         if not able:
             self.compiler(Choice())(facts, target)  # raises
-            return Choice()
-        chosen = best(able)
-        if len(able) > 1:
-            log.debug("%s: %s for %s", self.name, self.label(chosen.choice), dims)
-        return chosen.choice
+        if len(self.labels) > 1 or chosen.parts > 1:
+            log.debug("%s: %s for %s", self.name, self.label(chosen), dims)
+        return chosen
+
+    def _contenders(self, question: Question) -> list[Row]:
+        """The rows among which the best is, in their order. A program is counted only if it could be the best by its floor, the most promising one first."""
+        rows: dict[int, list[Row]] = {}
+        floors: list[tuple[float, int]] = []
+        for program in range(len(self.labels)):
+            if (known := self._known(program, question)) is not None:
+                rows[program] = self._rows(program, known, question)
+                continue
+            floor = self._counted(self._floors, program, question, lambda compiler, *about: compiler.floor(*about))
+            if isinstance(floor, TeselaError):
+                rows[program] = self._rows(program, floor, question)
+            else:
+                floors.append((min(row.cost for row in self._rows(program, floor, question)), program))
+        least = min((row.cost for found in rows.values() for row in found if row.expected is not None), default=inf)
+        for floor, program in sorted(floors):
+            if floor > TOLERANCE * least:
+                break
+            found = rows[program] = self._rows(program, self._work(program, question), question)
+            least = min([least, *(row.cost for row in found if row.expected is not None)])
+        return [row for program in sorted(rows) for row in rows[program]]
 
     def rows(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> list[Row]:
         """All that there is to choose from."""
-        return list(self._rows(facts, target, dims, multiprocessors, nbytes))
+        question = Question(facts, target, dims, multiprocessors, nbytes)
+        rows = [row for program in range(len(self.labels)) for row in self._rows(program, self._work(program, question), question)]
+        for compiler in self._compilers.values():
+            compiler.forget()
+        return rows
 
-    def _rows(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> Iterator[Row]:
-        for program in range(len(self.labels)):
-            label = self.label(Choice(program))
-            work = self.work(program, facts, target)
-            if isinstance(work, TeselaError):
-                yield Row(Choice(program), label, None, work.diagnostics[0].message.split("\n")[0])
-                continue
-            whole = estimate(work, dims, multiprocessors, nbytes)
-            yield Row(Choice(program), label, whole)
-            if work.split is None or not self.compiler(Choice(program)).can_split or whole.points >= SMALL_GRID * multiprocessors:
-                continue
-            trips = DimExpr.parse(work.split.trips).evaluate(dims)
-            for parts in PARTS:
-                if trips < LEAST_TRIPS * parts or whole.points * parts > SMALL_GRID * multiprocessors:
-                    break
-                yield Row(Choice(program, parts), self.label(Choice(program, parts)), estimate(work, dims, multiprocessors, nbytes, parts))
+    def _rows(self, program: int, work: Work | TeselaError, question: Question) -> list[Row]:
+        """What a program comes in, by what was counted, or why it is refused."""
+        dims, multiprocessors, nbytes = question.dims, question.multiprocessors, question.nbytes
+        label = self.label(Choice(program))
+        if isinstance(work, TeselaError):
+            return [Row(Choice(program), label, None, work.diagnostics[0].message.split("\n")[0])]
+        whole = estimate(work, dims, multiprocessors, nbytes)
+        rows = [Row(Choice(program), label, whole)]
+        if work.split is None or not self.compiler(Choice(program)).can_split or whole.points >= SMALL_GRID * multiprocessors:
+            return rows
+        trips = DimExpr.parse(work.split.trips).evaluate(dims)
+        for parts in PARTS:
+            if trips < LEAST_TRIPS * parts or whole.points * parts > SMALL_GRID * multiprocessors:
+                break
+            rows.append(Row(Choice(program, parts), self.label(Choice(program, parts)), estimate(work, dims, multiprocessors, nbytes, parts)))
+        return rows
 
     def work(self, program: int, facts: Facts, target: Target) -> Work | TeselaError:
-        """The counts of a program, or why it is refused. Of the dimensions' divisors only whether they are multiples of 16 is told, which decides on what TMA can
-        store: so there are few different facts."""
-        facts = replace(facts, divisors=tuple((name, COUNTED_DIVISOR) for name, divisor in facts.divisors if divisor % COUNTED_DIVISOR == 0))
-        key = (program, facts, target.name)
+        """The counts of a program, or why it is refused."""
+        return self._work(program, Question(facts, target, {}, 0, 0))
+
+    def _work(self, program: int, question: Question) -> Work | TeselaError:
+        return self._counted(self._works, program, question, lambda compiler, *about: compiler.work(*about))
+
+    def _known(self, program: int, question: Question) -> Work | TeselaError | None:
+        """The counts of a program, or why it is refused, if that was found out before, in this process or another."""
+        key = program, question.counted, question.target.name
         found = self._works.get(key)
+        if found is None and (known := self.compiler(Choice(program)).known_work(question.counted, question.target)) is not None:
+            found = self._works[key] = known
+        return found
+
+    def _counted(
+        self,
+        known: dict[tuple[int, Facts, str], Work | TeselaError],
+        program: int,
+        question: Question,
+        count: Callable[[Compiler, Facts, Target], Work],
+    ) -> Work | TeselaError:
+        key = program, question.counted, question.target.name
+        found = known.get(key)
         if found is None:
             try:
-                found = self.compiler(Choice(program)).work(facts, target)
+                found = count(self.compiler(Choice(program)), question.counted, question.target)
             except TeselaError as error:
                 log.info("%s, %s: refused: %s", self.name, self.labels[program], error.diagnostics[0].message)
-                found = error
-            self._works[key] = found
+                found = self._works[key] = error
+            known[key] = found
         return found
 
     def table(self, rows: Sequence[Row], chosen: Choice, dims: Mapping[str, int], multiprocessors: int) -> str:

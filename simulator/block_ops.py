@@ -218,8 +218,10 @@ def _reduce(op: Operation) -> Function:
 
 
 def _scan(op: Operation) -> Function:
-    assert isinstance(op, tile.ScanOp)
+    assert isinstance(op, tile.ScanOp) and op.kind is not None
     kind, axis, exclusive = op.kind.data.value, op.axis.value.data, op.exclusive is not None
+    if op.reverse is not None:
+        return lambda x: np.flip(ta.scan(kind, np.flip(x, axis), axis, exclusive), axis)
     return lambda x: ta.scan(kind, x, axis, exclusive)
 
 

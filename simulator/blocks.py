@@ -45,6 +45,7 @@ from .block_calls import (
     infer_dims,
     written_arguments,
 )
+from .block_combining import combined
 from .block_indexed import Place, atomic, atomic_at, load_at, load_indexed, store_at, store_indexed
 from .block_inline import inline_ptx
 from .block_messages import check, print_values
@@ -125,6 +126,22 @@ class Semantics:
     def item(self, x: Any, which: int) -> Any:
         """One of the pairs along the last dimension."""
         return x[..., which]
+
+    def line(self, x: Any, axis: int, which: int) -> Any:
+        """What stands at one place along an axis."""
+        return np.asarray(np.take(x, which, axis))
+
+    def stacked(self, lines: Sequence[Any], axis: int) -> Any:
+        """The inverse of `line`: all of them along the axis."""
+        return np.stack(lines, axis)
+
+    def spread(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """A value repeated to a shape."""
+        return np.broadcast_to(x, shape)
+
+    def reassociated(self, x: Any) -> Any:
+        """What a value may be that comes of rounding operations which may have been associated in another order."""
+        return x
 
     def dot(self, a: Any, b: Any, acc: Any, precision: str | None) -> Any:
         return ta.dot(a, b, acc, precision)
@@ -605,8 +622,10 @@ _CONTROL: dict[str, Callable[[_Decoder, Operation], Step]] = {
     scf.IfOp.name: _if,
     scf.WhileOp.name: _while,
     async_copy.RolesOp.name: _roles,
+    tile.ScanOp.name: combined,
+    tile.FoldOp.name: combined,
 }
-_TERMINATORS = {scf.YieldOp.name, scf.ConditionOp.name, tile.ReturnOp.name}
+_TERMINATORS = {scf.YieldOp.name, scf.ConditionOp.name, tile.ReturnOp.name, tile.YieldOp.name}
 
 
 def known_operations() -> frozenset[str]:

@@ -532,10 +532,10 @@ def _reduce(op: Operation) -> Function:
 def _scan(op: Operation) -> Function:
     """Sums of floats: within the bound of N46 of the nominal value, or exact where every partial sum is; products of floats are bounded alike. What is
     exact takes bounds to bounds if it grows with each element; of integers that wrap nothing is known."""
-    assert isinstance(op, tile.ScanOp)
+    assert isinstance(op, tile.ScanOp) and op.kind is not None
     kind, axis, exclusive = op.kind.data.value, op.axis.value.data, op.exclusive is not None
 
-    def applied(x: Bounded) -> Bounded:
+    def forward(x: Bounded) -> Bounded:
         value = ta.scan(kind, parts(x)[0], axis, exclusive)
         if kind in ("max", "min"):
             if not isinstance(x, Interval):
@@ -563,7 +563,10 @@ def _scan(op: Operation) -> Function:
 
         return interval(value, *_either_zero(value, rounded(total - slack), rounded(total + slack)), size > 0.99 * largest)
 
-    return applied
+    def flipped(x: Bounded) -> Bounded:
+        return interval(*(np.flip(part, axis) for part in x.parts)) if isinstance(x, Interval) else np.flip(x, axis)
+
+    return forward if op.reverse is None else lambda x: flipped(forward(flipped(x)))
 
 
 _DOT_PRECISION = {F64: (53, 1e300), F32: (24, 3e38), ta.E4M3: (13, 3e38), ta.E5M2: (13, 3e38)}
@@ -607,12 +610,12 @@ def _dot(a: Bounded, b: Bounded, acc: Bounded, precision: str | None = None) -> 
     special = ~np.isfinite(size) & certain
     slack = np.where(special, 0.0, slack)
     middle = value.astype(F64)
-    # Where operands are infinite or NaN the nominal value holds, unless it is infinite and the finite products may overflow to the other
-    # infinity; where finite products overflow, anything may.
+    # Where operands are infinite or NaN the nominal value holds, unless the finite products may overflow to the other infinity, which makes a NaN of an
+    # infinity in some orders, and in others, as where a product is not rounded before it is added, does not; where finite products overflow, or what is infinite is not known exactly, anything may.
     rest = _finite(wide[2]) + np.matmul(_finite(wide[0]), _finite(wide[1]))
     finite_operands = np.isfinite(np.matmul(np.isinf(wide[0]) | np.isnan(wide[0]), np.ones_like(wide[1])) * 0.0)
     overflow = (size + wander > 0.99 * largest) & finite_operands & ~(special & ~np.isfinite(middle))
-    overflow = overflow | (special & np.isinf(middle) & (rest > 0.99 * largest))
+    overflow = overflow | (special & (rest > 0.99 * largest)) | (~np.isfinite(size) & ~(wander == 0))
     ends = _either_zero(value, (middle - slack).astype(value.dtype), (middle + slack).astype(value.dtype))
     return interval(value, *ends, overflow)
 
@@ -751,6 +754,20 @@ class BoundedSemantics(Semantics):
 
     def item(self, x: Bounded, which: int) -> Bounded:
         return interval(*(part[..., which] for part in x.parts)) if isinstance(x, Interval) else x[..., which]
+
+    def line(self, x: Bounded, axis: int, which: int) -> Bounded:
+        return interval(*(np.asarray(np.take(part, which, axis)) for part in x.parts)) if isinstance(x, Interval) else np.asarray(np.take(x, which, axis))
+
+    def stacked(self, lines: Sequence[Bounded], axis: int) -> Bounded:
+        if not any(isinstance(x, Interval) for x in lines):
+            return np.stack(lines, axis)  # type: ignore[arg-type]
+        return interval(*(np.stack([parts(x)[i] for x in lines], axis) for i in range(3)))
+
+    def spread(self, x: Bounded, shape: tuple[int, ...]) -> Bounded:
+        return interval(*(np.broadcast_to(part, shape) for part in x.parts)) if isinstance(x, Interval) else np.broadcast_to(x, shape)
+
+    def reassociated(self, x: Bounded) -> Bounded:
+        return anything_like(parts(x)[0])
 
     def dot(self, a: Bounded, b: Bounded, acc: Bounded, precision: str | None) -> Bounded:
         return _dot(a, b, acc, precision)

@@ -5,8 +5,9 @@ memory and shared memory):
 
 * **Shared memory** has 32 banks of 4 bytes; word w lies in bank w % 32. A request of a warp takes as many
   *wavefronts* as the fullest bank has distinct words. Requests of 8 (16) bytes a lane are served in 2 (4) parts of
-  half (quarter) warps. *Conflicts* are the wavefronts beyond those of a request without: its distinct words / 32,
-  rounded up, and one for each part.
+  half (quarter) warps, but the two halves, or two neighbouring quarters, as one where all of their words lie in
+  different banks (measured: a word of 16 bytes that all lanes read takes 2 wavefronts). *Conflicts* are the wavefronts
+  beyond those of a request without: its distinct words / 32, rounded up, and one for each part.
 * **Global memory** moves sectors of 32 bytes: a request costs as many as it touches; *needed* is how many its bytes
   would fill.
 * **Asynchronous copies** count bytes only.
@@ -202,14 +203,24 @@ def bank_wavefronts(offsets: Array, size: int, warps: Array, lanes: Array) -> tu
     words = max(1, size // BANK_BYTES)
     parts = max(1, size // BANK_BYTES)
     part = warps * parts + lanes * parts // WARP
-    each = (offsets // BANK_BYTES)[:, None] + np.arange(words)
-    groups, distinct = _distinct(np.repeat(part, words), each.reshape(-1))
-    per_bank = np.unique(groups * BANKS + distinct % BANKS, return_counts=True)
-    owner = per_bank[0] // BANKS
+    each = ((offsets // BANK_BYTES)[:, None] + np.arange(words)).reshape(-1)
+    owner, fullest, distinct = _fullest_banks(np.repeat(part, words), each)
+    requests, least = len(np.unique(warps)), -(-distinct // BANKS)
+    if parts == 1:
+        return requests, int(fullest.sum()), int(least.sum())
+    pair, together, _ = _fullest_banks(np.repeat(part // 2, words), each)
+    one = np.isin(owner // 2, pair[together == 1])
+    pairs = int((together == 1).sum())
+    return requests, int(fullest[~one].sum()) + pairs, int(least[~one].sum()) + pairs
+
+
+def _fullest_banks(groups: Array, words: Array) -> tuple[Array, Array, Array]:
+    """For each group of accesses: which it is, how many distinct words its fullest bank has, and how many all have."""
+    groups, distinct = _distinct(groups, words)
+    bank, count = np.unique(groups * BANKS + distinct % BANKS, return_counts=True)
+    owner = bank // BANKS
     starts = np.nonzero(np.r_[True, owner[1:] != owner[:-1]])[0]
-    fullest = np.maximum.reduceat(per_bank[1], starts)
-    ideal = -(-np.add.reduceat(per_bank[1], starts) // BANKS)
-    return len(np.unique(warps)), int(fullest.sum()), int(ideal.sum())
+    return owner[starts], np.maximum.reduceat(count, starts), np.add.reduceat(count, starts)
 
 
 def sectors(addresses: Array, size: int, warps: Array) -> tuple[int, int, int]:

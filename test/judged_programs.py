@@ -29,6 +29,8 @@ from tesela.tools.sources import compile_source
 
 TARGETS = ("sm_90a", "sm_80")
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.*"))
+WITH_ROLES = ("gemm_by_hand",)
+"""Examples whose author writes roles: sm_80 has none, so there is nothing to run."""
 EXTENT = 136
 """The value of every symbolic dimension, rounded up to what the kernel states it to be a multiple of."""
 SMALLER = {"batch": 24, "slices": 8}
@@ -58,7 +60,8 @@ def _tile_program(name: str, target: str) -> Kernel:
 
 
 def _run_example(path: Path, target: str) -> None:
-    _call(_example(path, target))
+    if path.stem not in WITH_ROLES or target != "sm_80":
+        _call(_example(path, target))
 
 
 def _run_tile_program(name: str, target: str) -> None:

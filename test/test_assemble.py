@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import stat
+from pathlib import Path
 
 import pytest
 
+import tesela
 from tesela.dialects.diagnostics import Location, TeselaError
 from tesela.runtime import assemble as module
 from tesela.runtime.assemble import (
     Assembler,
+    Ptxas,
     Resources,
     assemble,
     find_assembler,
@@ -18,6 +22,7 @@ from tesela.runtime.assemble import (
     read_resources,
     target_of,
 )
+from tesela.tools.demo import example
 
 KERNEL = """.version 8.0
 .target sm_80
@@ -37,6 +42,7 @@ KERNEL = """.version 8.0
 }
 """
 
+MODULE = example("add", "mlir")
 needs_ptxas = pytest.mark.skipif(not find_ptxas(), reason="needs a ptxas")
 
 
@@ -173,3 +179,42 @@ def test_the_drivers_compiler_gives_no_cubin():
     assert not done.is_cubin and done.image == KERNEL.encode() + b"\0"
     with pytest.raises(TeselaError, match="no ptxas was found"):
         _ = done.cubin
+
+
+@needs_ptxas
+def test_an_assembler_that_was_started_ahead():
+    """The same code, the same complaint; also where another process still has the way by which the text comes open."""
+    assembler, wrong = find_ptxas()[0], KERNEL.replace("ret;", "rett;")
+    waiting, unneeded, other = (Ptxas(assembler, "sm_90a") for _ in range(3))
+    assert waiting._input is not None
+    held = os.dup(waiting._input.fileno())
+    assert assemble(KERNEL, "sm_90a", assembler=assembler, waiting=waiting).image == assemble(KERNEL, "sm_90a", assembler=assembler).image
+    os.close(held)
+    said = []
+    for started in (other, None):
+        with pytest.raises(TeselaError) as caught:
+            assemble(wrong, "sm_90a", assembler=assembler, waiting=started)
+        said.append(caught.value.diagnostics)
+    assert said[0] == said[1]
+    unneeded.close()
+    assert unneeded._process.returncode != 0 and not Path(unneeded._folder.name).exists()
+
+
+@needs_ptxas
+def test_what_was_started_ahead_is_taken_or_ended(monkeypatch):
+    monkeypatch.setenv("TESELA_CACHE", "0")
+    started = []
+    monkeypatch.setattr("tesela.runtime.compile.started_ahead", lambda: started.append(module.started_ahead()) or started[-1])
+    with module.assembled_soon("sm_80"):
+        variant = tesela.compile(MODULE, "sm_80").variant()
+    assert variant.waiting is started[0] is not None
+    assert variant.assembled().is_cubin and variant.waiting is None and started[0]._process.returncode == 0
+    with module.assembled_soon("sm_80"):
+        other = tesela.compile(MODULE, "sm_80").variant()
+    assert other.assembled("sm_90").is_cubin and started[1]._process.returncode != 0
+    tesela.compile(MODULE, "sm_80").variant()
+    assert started[2] is None
+    monkeypatch.setattr("tesela.lowering.pipeline.finish", lambda lowering: 1 / 0)
+    with module.assembled_soon("sm_80"), pytest.raises(ZeroDivisionError):
+        tesela.compile(MODULE, "sm_80").variant()
+    assert started[3]._process.returncode != 0

@@ -20,7 +20,7 @@ from tesela.passes.infer_layouts import InferLayouts, Solved
 from tesela.passes.plan_dataflow import PlanDataflow
 from tesela.runtime.specialize import Facts, contract_of, kernels_of, specialize, usual_facts
 from tesela.simulator import settings
-from tesela.simulator.profile import Profile
+from tesela.simulator.profile import Profile, bank_wavefronts
 
 M, N, K = tesela.dims("M N K")
 BF16 = ml_dtypes.bfloat16
@@ -173,3 +173,24 @@ def test_the_count_sees_what_the_compiler_predicts():
     # four warps read 64x64 elements each by ldmatrix.x4, or 16 rows of them, in instructions of 256 elements
     a_reads = line.conflicts // 28
     assert line.conflicts % 28 == 0 and a_reads in (16, 32, 64)
+
+
+@pytest.mark.parametrize(
+    ("size", "place", "wavefronts", "least"),
+    [
+        (16, lambda lane: 16 * lane, 4, 4),  # all banks in each quarter
+        (16, lambda lane: 0 * lane, 2, 2),  # a word that all want: pairs of quarters
+        (16, lambda lane: lane // 4 * 16, 2, 2),  # 2 words of 16 bytes in a quarter, 4 in a pair
+        (16, lambda lane: lane // 8 * 128, 4, 4),  # quarters that want other words of the same banks
+        (8, lambda lane: 8 * lane, 2, 2),
+        (8, lambda lane: lane // 2 * 8, 1, 1),  # 16 words in all
+        (8, lambda lane: lane % 16 * 8, 1, 1),  # both halves want the same
+        (8, lambda lane: lane // 16 * 128, 2, 2),
+        (8, lambda lane: 16 * lane, 4, 2),  # every second pair of banks: 2 ways
+        (4, lambda lane: 8 * lane, 2, 1),
+    ],
+)
+def test_wide_accesses_join_parts(size, place, wavefronts, least):
+    """Halves, or pairs of quarters, pass together where all of their words lie in different banks."""
+    lanes = np.arange(32)
+    assert bank_wavefronts(place(lanes), size, lanes // 32, lanes) == (1, wavefronts, least)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -124,7 +126,7 @@ def test_compile_times_have_all_parts():
     from tesela.lowering.pipeline import PIPELINE
 
     times = module.medians("add", "sm_80", 1)
-    assert list(times) == ["trace", "specialize", "clone", *PIPELINE, "emit", "total", *(["assemble"] if find_ptxas() else [])]
+    assert list(times) == ["trace", "specialize", *PIPELINE, "emit", "total", *(["assemble"] if find_ptxas() else [])]
     assert times["total"] >= sum(ms for part, ms in times.items() if part not in ("total", "assemble")) * 0.99
     assert all(ms >= 0 for ms in times.values())
 
@@ -207,3 +209,80 @@ def test_layout_choices_are_ranked_and_pinned():
     assert [way.cost for way in found] == sorted(way.cost for way in found)
     for way in found[:2]:
         assert f'instruction = "{way.text}"' in module.pinned(text, way)
+
+
+def test_results_go_on_where_they_ended(tmp_path):
+    """Rows of the same code, device and method are taken over; of another none."""
+    rounds = load("rounds")
+    path = tmp_path / "r.json"
+    first = rounds.Results("r", rounds=3)
+    first.add(rounds.Row("a", {}), "8x8")
+    first.write(path)
+    again = rounds.Results("r", rounds=3)
+    assert again.resume(path) == {"8x8"}
+    again.add(rounds.Row("b", {}), "9x9")
+    again.write(path)
+    assert [row["case"] for row in json.loads(path.read_text())["rows"]] == ["a", "b"]
+    assert rounds.Results("r", rounds=5).resume(path) == set()
+    assert rounds.Results("r", rounds=3).resume(tmp_path / "none.json") == set()
+    path.write_text(path.read_text().replace(rounds.code(), "0" * 12))
+    assert rounds.Results("r", rounds=3).resume(path) == set()
+
+
+def test_all_parts_are_recorded_once(tmp_path, monkeypatch, capsys):
+    every = load("all")
+    script = tmp_path / "script.py"
+    script.write_text("import pathlib, sys\nprint('ran', sys.argv[1])\npathlib.Path(sys.argv[1]).write_text('{}')\nsys.exit(int(sys.argv[2]))\n")
+    parts = (every.Part("good", (str(script), "{json}", "0"), 1), every.Part("bad", (str(script), "{json}", "1"), 1), every.Part("long", (str(script), "{json}", "0"), 1e9))
+    monkeypatch.setattr(every, "PARTS", parts)
+    folder, packed = tmp_path / "results", tmp_path / "r.tgz"
+    assert every.main(["--folder", str(folder), "--seconds", "60", "--tar", str(packed)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "left to do: bad, long"
+    assert sorted(path.name for path in folder.iterdir()) == ["bad.json", "good.json", "log.txt", "parts.json"]
+    with tarfile.open(packed) as tar:
+        assert sorted(tar.getnames()) == ["bad.json", "good.json", "log.txt", "parts.json"]
+    assert every.main(["--folder", str(folder), "--part", "good"]) == 0
+    assert "good: done before" in capsys.readouterr().out
+    monkeypatch.setattr(every, "code", lambda: "another")
+    assert every.main(["--folder", str(folder), "--part", "good"]) == 0
+    assert "good: ended with 0" in capsys.readouterr().out
+
+
+def test_every_part_is_a_script_that_takes_its_arguments():
+    every = load("all")
+    for part in every.PARTS:
+        text = (BENCH / part.command[0]).read_text()
+        assert all(f'"{word}"' in text for word in part.command if word.startswith("--")), part.name
+    assert {part.name for part in every.PARTS if part.command[0] == "peers.py"} <= set(re.findall(r'^    "(\w+)": \(', (BENCH / "peers.py").read_text(), re.MULTILINE))
+
+
+def test_the_fastest_configuration_takes_part():
+    tuning = load("triton_tuning")
+
+    def make(config):
+        if config["BM"] == 512:
+            raise ValueError("too large")
+        return lambda: config["BM"]
+
+    launch, said = tuning.tuned([{"BM": 512}, {"BM": 128}, {"BM": 64}], make, lambda launch: launch())
+    assert (launch(), said) == (64, "BM=64")
+    with pytest.raises(ValueError, match="too large"):
+        tuning.tuned([{"BM": 512}], make, lambda launch: launch())
+
+
+def test_counters_that_differ_are_named():
+    counters = load("counters")
+    names = [name for metrics in counters.COMPARED.values() for name in metrics]
+    expected = dict.fromkeys(counters.COMPARED, 0)
+    seen = dict.fromkeys((*names, *counters.MEASURED.values()), "0") | {"Kernel Name": "k"}
+    assert counters.row_of("c", seen, expected)["agree"]
+    wrong = counters.row_of("c", seen | {names[0]: "1,024"}, expected)
+    assert (wrong["agree"], wrong["differing"]) == (False, ["shared loads, wavefronts"])
+    assert not counters.row_of("c", seen | {counters.MEASURED[counters.WGMMA_CONFLICTS]: "3"}, expected)["agree"]
+    assert counters.row_of("c", seen | {names[0]: "n/a"}, expected)["not_counted"] == ["shared loads, wavefronts"]
+
+
+def test_a_table_without_results_says_how_they_are_made(tmp_path):
+    document = tmp_path / "d.md"
+    document.write_text("<!-- bench none/fp8.json tflops -->\nold\n<!-- end bench -->\n")
+    assert "python bench/all.py --part fp8" in load("tables").rewrite(document)

@@ -12,7 +12,7 @@ from tesela.lowering.tile_to_ptx.context import HANDLERS
 from tesela.simulator.blocks import known_operations
 from tesela.simulator.decode import find_meaning
 
-STRUCTURE = {"tile.kernel", "tile.return", "scf.yield", "scf.condition"}
+STRUCTURE = {"tile.kernel", "tile.return", "tile.yield", "scf.yield", "scf.condition"}
 """What the walk over a kernel takes apart itself."""
 
 

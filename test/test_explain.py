@@ -32,7 +32,7 @@ def blocks(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for paragraph in text.split("\n\n")[1:]:
         lines = paragraph.splitlines()
-        if lines[0] in ("Shared memory", "Loops") or lines[0].startswith("Layouts: "):
+        if lines[0] in ("Shared memory", "Schedules", "Loops") or lines[0].startswith("Layouts: "):
             continue
         heads, code = [], []
         for line in lines:

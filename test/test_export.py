@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import cache_programs
@@ -16,7 +17,7 @@ from tesela import ArraySpec, TeselaError
 from tesela.dialects.launch_plan import ArrayArg, LaunchPlan
 from tesela.dialects.target import get_target
 from tesela.runtime import driver
-from tesela.runtime.assemble import Assembled, Assembler
+from tesela.runtime.assemble import Assembled, Assembler, find_ptxas
 from tesela.runtime.contract import Contract
 from tesela.runtime.export import ExportedVariants, load, runs_on
 from tesela.runtime.launch import Variant
@@ -236,6 +237,34 @@ def test_several_kernels_at_a_time(caplog):
     assert made[0] is made[2] and made[1] is made[3]
     assert sum(record.getMessage().startswith("compiled") for record in caplog.records) == 2
     assert tesela.compile_all([]) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_processes_compile_ahead(caplog, tmp_path, monkeypatch):
+    """They leave in the cache what this process then finds; a job that is wrong is wrong here."""
+    monkeypatch.setenv("TESELA_CACHE", "1")
+    monkeypatch.setenv("TESELA_CACHE_DIR", str(tmp_path))
+    caplog.set_level(logging.DEBUG, "tesela")
+    kernels = [tesela.compile(EXAMPLES / f"{name}.mlir", "sm_90a") for name in ("add", "softmax", "gemm")]
+    made = tesela.compile_all([kernel.compile if find_ptxas() else kernel.variant for kernel in kernels], processes=2)
+    assert [variant.plan.name for variant in made] == ["add", "softmax", "gemm"]
+    said = [record.getMessage().split()[0] for record in caplog.records if "sm_90a" in record.getMessage()]
+    assert said.count("compiled") == said.count("assembled") == 0
+    assert sum("comes from the cache" in record.getMessage() for record in caplog.records) == 3
+
+    def fail():
+        raise TeselaError("this is wrong")
+
+    assert text(lambda: tesela.compile_all([kernels[0].variant, fail], processes=2)) == "error: this is wrong"
+
+
+def test_what_a_forked_process_knows_of_the_gpu(monkeypatch):
+    gpu = driver.Device(0, "GPU", (9, 0), None)
+    monkeypatch.setattr(driver, "_left", None)
+    driver.leave(gpu, 132)
+    assert driver.current_device() is gpu and driver.multiprocessors(gpu) == 132
+    with driver.activated(gpu), pytest.raises(TeselaError, match="forked to compile has no GPU"):
+        driver.synchronize()
 
 
 def test_all_errors_of_several_kernels():

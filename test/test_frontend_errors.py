@@ -59,7 +59,7 @@ def a_try(x: Array[f32, N]):
 def a_with(x: Array[f32, N]):
     if N > 4:
         with open("f") as f:
-    #   ^ with is not in the kernel language -> a kernel manages no resources
+        #    ^ Python's open is not in the kernel language -> pass arrays as arguments
             pass
 
 

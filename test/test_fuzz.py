@@ -119,8 +119,8 @@ MIXED, CHUNK = 44, 4
 @pytest.mark.parametrize("first", range(0, MIXED, CHUNK))
 def test_the_mix(first):
     for number in range(first, first + CHUNK):
-        target, outcome, used = mix.run(number, seed=1)
-        assert not outcome.failed, f"python bench/random_programs.py --seed 1 --only {number}\n{outcome.message}"
+        target, outcome, used = mix.run(number, seed=3)
+        assert not outcome.failed, f"python bench/random_programs.py --seed 3 --only {number}\n{outcome.message}"
         assert outcome.kind != "ok" or used, (target, number)
 
 
@@ -157,7 +157,7 @@ def test_what_a_dot_offers_is_among_the_rows():
                     continue
                 shape = DotShape((), 64, 200, 64, types.kind)
                 for way in candidates(shape, unit, 4, target, "buffer").candidates:
-                    opcodes = [types.kind.wgmma_opcode(n) for n in way.choice.pieces] or [types.kind.mma_opcode if unit == "mma" else types.kind.fma_opcode]
+                    opcodes = [types.kind.wgmma_opcode(n) for n in way.choice.pieces] or [types.kind.mma_opcode(way.choice.swapped) if unit == "mma" else types.kind.fma_opcode]
                     assert set(opcodes) <= set(rows), way.text
 
 

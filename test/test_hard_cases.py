@@ -13,7 +13,7 @@ import pytest
 
 import tesela
 from tesela import TeselaError
-from tesela.kernels import rows
+from tesela.kernels import fused, rows
 from tesela.kernels.matrices import batched_gemm, linear
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -170,6 +170,33 @@ def test_a_program_of_thousands_of_operations_takes_time_in_proportion():
     np.testing.assert_array_equal(long_program.compile("sm_90a", COUNT=1000)(x, device="sim"), wanted)
 
 
+@tesela.kernel
+def long_copy(x: tesela.Array[F32, N], y: tesela.Array[F32, N], COUNT: tesela.constexpr):
+    for k in tesela.static_range(COUNT):
+        y[k * 128 : k * 128 + 128] = x[k * 128 : k * 128 + 128] + 1.0
+
+
+@tesela.kernel
+def long_reductions(x: tesela.Array[F32, N], y: tesela.Array[F32, N], COUNT: tesela.constexpr):
+    v = x[0:128]
+    for _ in tesela.static_range(COUNT):
+        v = v - v.max(0) * 0.5
+    y[0:128] = v
+
+
+@pytest.mark.parametrize("kernel", [long_copy, long_reductions], ids=["copies", "reductions"])
+def test_long_programs_of_other_kinds(kernel):
+    """Loads and stores, which may depend on one another; reductions, which meet in shared memory."""
+    def seconds(count: int) -> float:
+        start = time.process_time()
+        kernel.compile("sm_90a", COUNT=count).variant()
+        return time.process_time() - start
+
+    seconds(5)
+    small, large = min(seconds(40), seconds(41)), seconds(320)
+    assert large < 20 * small + 0.2
+
+
 # In place
 
 
@@ -215,6 +242,23 @@ def test_softmax_of_a_fully_masked_row_is_zero(target, n):
         assert y[1, n // 2] == 1 and y[1].sum() == 1
         e = np.exp(x[2].astype(np.float64) - x[2].max())
         np.testing.assert_allclose(y[2], e / e.sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("masked", [[0], [3, 79], list(range(80))], ids=["one", "two", "all"])
+def test_attention_of_fully_masked_rows_is_zero(target, masked):
+    """Rows of scores that a bias of -inf leaves nothing of, beside rows of which it leaves something."""
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((1, 80, 64)).astype(np.float16) for _ in range(3))
+    bias = np.zeros((1, 80, 80), np.float16)
+    bias[0, 5, :70] = -np.inf
+    bias[0, masked] = -np.inf
+    found = fused.biased_attention(q, k, v, bias, scale=0.1, HEAD=64, target=target, device="sim")
+    assert (found[0, masked] == 0).all() and np.isfinite(found).all()
+    kept = [row for row in range(80) if row not in masked]
+    scores = q[0].astype(np.float64) @ k[0].astype(np.float64).T * 0.1 + bias[0]
+    weights = np.exp(scores[kept] - scores[kept].max(1, keepdims=True)) if kept else np.zeros((0, 80))
+    np.testing.assert_allclose(found[0, kept], weights / weights.sum(1, keepdims=True) @ v[0].astype(np.float64), atol=5e-3)
 
 
 @pytest.mark.parametrize("target", TARGETS)

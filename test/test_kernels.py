@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tesela import bf16, f16, f32
+from tesela import bf16, f8E4M3FN, f16, f32
 from tesela.dialects.verify import verify_module
-from tesela.kernels import attention, elementwise, fused, matrices, rows
+from tesela.kernels import attention, elementwise, fused, matrices, recurrent, rows
 from tesela.simulator.blocks import run_kernel
 
 TYPES = {f32: np.float32, f16: np.float16, bf16: ml_dtypes.bfloat16}
@@ -80,7 +80,7 @@ def test_rotary(half):
 def test_transpose(shape):
     x = random(*shape, T=bf16)
     y = np.zeros(shape[::-1], TYPES[bf16])
-    run(elementwise.transpose, {"x": x, "y": y}, T=bf16, BLOCK=16)
+    run(elementwise.transpose, {"x": x, "y": y}, T=bf16, BM=16, BN=32)
     np.testing.assert_array_equal(y, x.T)
 
 
@@ -167,6 +167,47 @@ def test_cumsum(shape, sizes):
     y = np.full(shape, np.nan, np.float32)
     run(rows.cumsum, {"x": x, "y": y}, T=f32, **sizes)
     np.testing.assert_allclose(y, exact(x).cumsum(1), rtol=1e-5, atol=1e-5)
+
+
+def recurrence_by_numpy(a, b):
+    h = np.zeros_like(exact(b))
+    for t in range(b.shape[1]):
+        h[:, t] = exact(b)[:, t] + (exact(a)[:, t] * h[:, t - 1] if t else 0)
+    return h
+
+
+def selective_scan_by_numpy(x, delta, rates, enter, leave, skip):
+    x, delta, rates, enter, leave = (exact(part) for part in (x, delta, rates, enter, leave))
+    decay = np.exp(delta[..., None] * rates)
+    drive = (delta * x)[..., None] * enter[:, :, None, :]
+    h = recurrence_by_numpy(decay, drive)
+    return (h * leave[:, :, None, :]).sum(-1) + skip * x
+
+
+def selective_scan_inputs(batch, time, channels, states, T=f32):
+    rng = np.random.default_rng(7)
+    delta = rng.uniform(0.01, 0.3, (batch, time, channels)).astype(TYPES[T])
+    rates = -rng.uniform(0.5, 2, (channels, states)).astype(np.float32)
+    enter, leave = (random(batch, time, states, T=T, seed=seed) for seed in (1, 2))
+    return random(batch, time, channels, T=T), delta, rates, enter, leave, random(channels, seed=3)
+
+
+@pytest.mark.parametrize("T", TYPES)
+@pytest.mark.parametrize("time", [0, 1, 15, 16, 17, 50])
+def test_selective_scan(T, time):
+    arrays = selective_scan_inputs(2, time, 11, 5, T)
+    y = np.full((2, time, 11), np.nan, TYPES[T])
+    names = ("x", "delta", "A", "input", "output", "skip")
+    run(recurrent.selective_scan, {**dict(zip(names, arrays)), "y": y}, T=T, STATES=8, BD=4)
+    close(y, selective_scan_by_numpy(*arrays), T, 60 if T is f32 else 4)
+
+
+@pytest.mark.parametrize("time", [0, 1, 31, 32, 33, 100])
+def test_linear_recurrence(time):
+    a, b = np.random.default_rng(8).uniform(0.5, 1, (2, time, 9)).astype(np.float32), random(2, time, 9)
+    h = np.full_like(b, np.nan)
+    run(recurrent.linear_recurrence, {"a": a, "b": b, "h": h}, T=f32, TIME=32, BD=8)
+    close(h, recurrence_by_numpy(a, b), f32, 60)
 
 
 @pytest.mark.parametrize("shape", list(itertools.product((1, 33), (16, 20), (0, 8, 50))))
@@ -284,6 +325,31 @@ def test_fused_kernels_are_judged(kernel):
                 close(found, bias_by_numpy(q, keys, values, 0.2, bias), bf16, 8)
 
 
+@pytest.mark.parametrize("kernel", [fused.tensor_scaled_gemm, fused.tensor_scaled_gemm_f32], ids=lambda kernel: kernel.name)
+def test_products_of_8_bit_floats_with_scales_are_judged(kernel):
+    """Trips of every kind, and no report; the sum within what N37 allows, of whole numbers exactly."""
+    from tesela.simulator.launcher import settings
+
+    scales = np.float32([0.5]), np.float32([0.25])
+    with settings(races=True):
+        for k in (0, 128, 400, 656):
+            a, b = (np.random.default_rng(seed).integers(-4, 5, (rows, k)).astype(ml_dtypes.float8_e4m3fn) for seed, rows in ((0, 130), (1, 144)))
+            c = np.full((130, 144), np.nan, ml_dtypes.bfloat16)
+            kernel(a, b, *scales, c, BM=128, BN=128, device="sim", target="sm_90a")
+            expected = (exact(a) @ exact(b).T * 0.125).astype(np.float32).astype(c.dtype)
+            np.testing.assert_array_equal(c.astype(np.float32), expected.astype(np.float32))
+
+
+def test_sums_in_f32_are_added_outside_of_the_tensor_cores():
+    """By an addition in each trip; the other kernel has none."""
+    module = fused.tensor_scaled_gemm_f32.compile("sm_90a", T=f8E4M3FN, U=bf16).ir("schedule")
+    loop = module[module.index("scf.for %k") :]
+    assert "arith.addf" in loop[: loop.index("scf.yield")]
+    module = fused.tensor_scaled_gemm.compile("sm_90a", T=f8E4M3FN, U=bf16, BM=128, BN=256).ir("schedule")
+    loop = module[module.index("scf.for %k") :]
+    assert "arith.addf" not in loop[: loop.index("scf.yield")]
+
+
 def test_what_stands_beside_a_dot_is_loaded_ahead():
     """By the producer, like operands: no load but of the factors is left to the threads that compute."""
     for kernel, loads in ((fused.scaled_gemm, 1), (fused.biased_attention, 0)):
@@ -302,6 +368,13 @@ def softmax_by_numpy(x):
 def normalised(x):
     centred = exact(x) - exact(x).mean(axis=1, keepdims=True)
     return centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+
+
+def tensor_scaled(kernel, a, b, device):
+    """With scales whose product is one."""
+    c = np.zeros((len(a), len(b)), ml_dtypes.bfloat16)
+    kernel(a, b, np.float32([0.5]), np.float32([2.0]), c, device=device)
+    return c
 
 
 def sums_of_columns(x, device):
@@ -331,6 +404,11 @@ def compiled_cases():
     yield "layer_norm", lambda d: rows.layer_norm(x, weight, bias, device=d), normalised(x) * weight + bias, f32, 64
     yield "rms_norm", lambda d: rows.rms_norm(x, x, weight, device=d)[0], rms, f32, 16
     yield "cumsum", lambda d: rows.cumsum(x, device=d), exact(x).cumsum(1), f32, 200
+    kept = np.random.default_rng(8).uniform(0.5, 1, (2, 100, 40)).astype(np.float32)
+    added = random(2, 100, 40, seed=4)
+    yield "linear_recurrence", lambda d: recurrent.linear_recurrence(kept, added, device=d), recurrence_by_numpy(kept, added), f32, 60
+    states = selective_scan_inputs(2, 37, 20, 13, bf16)
+    yield "selective_scan", lambda d: recurrent.selective_scan(*states, device=d), selective_scan_by_numpy(*states), bf16, 4
     yield "row_sum", lambda d: rows.row_sum(x, device=d), exact(x).sum(1), f32, 200
     yield "column_sum", lambda d: sums_of_columns(x, d), exact(x).sum(0)[None], f32, 200
     yield "row_argmax", lambda d: rows.row_argmax(wide, device=d), wide.argmax(1), f32, 0
@@ -348,6 +426,9 @@ def compiled_cases():
     factors = random(130, seed=3)
     scaled = (exact(a) * exact(factors)[:, None]).astype(np.float32).astype(a.dtype)
     yield "scaled_gemm", lambda d: fused.scaled_gemm(a, w, factors, device=d), exact(scaled) @ exact(w).T, bf16, 4
+    narrow = [random(*shape, seed=seed).astype(ml_dtypes.float8_e4m3fn) for shape, seed in (((130, 208), 5), ((96, 208), 6))]
+    for kernel in (fused.tensor_scaled_gemm, fused.tensor_scaled_gemm_f32):
+        yield kernel.name, lambda d, kernel=kernel: tensor_scaled(kernel, *narrow, d), exact(narrow[0]) @ exact(narrow[1]).T, bf16, 16
     beside = random(2, 80, 80, T=f16, seed=4)
     biased = lambda d: fused.biased_attention(queries, keys, values, beside, scale=0.1, HEAD=64, device=d)  # noqa: E731
     yield "biased_attention", biased, bias_by_numpy(queries, keys, values, 0.1, beside), f16, 4

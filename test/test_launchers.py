@@ -175,7 +175,7 @@ def test_a_tensor_that_changes_in_place(torch, rows):
         (lambda torch, x: x.to_sparse_csr(), "layout torch.sparse_csr"),
         (lambda torch, x: x.to("meta"), "on 'meta'"),
         (lambda torch, x: 3, "is a int, but an array is required"),
-        (lambda torch, x: None, "argument 'x' is missing"),
+        (lambda torch, x: None, "argument 'x' is None"),
     ],
 )
 def test_what_is_wrong_is_still_refused(torch, rows, change, message):

@@ -45,6 +45,9 @@ def problems(text: str, target: str) -> list[LayoutProblem]:
         (128, 128, 64, 8, 80, 0),  # 2x1 and 1x1: 16 widths, 1x2: 8
         (128, 40, 64, 4, 10, 0),  # 5 widths
         (192, 96, 32, 8, 64, 0),  # 2x1 (slabs of 128 + 64 rows): 12, 1x2: 64 columns each, so 8; 1x1: 12
+        (16, 128, 64, 4, 32 + 2, 0),  # 1x1: 16 widths; transposed, 2 slabs: 2 widths, from shared memory only
+        (32, 256, 64, 8, 2 * (32 + 32 + 16) + 4 + 4 + 8, 0),  # transposed 1x1 and 2x1: 4 widths each, 1x2: 64 columns for each, so 8
+        (40, 72, 64, 4, 2 * 9, 0),  # 64×72 padded, 40×128 transposed: no less
     ],
 )
 def test_every_width_arrangement_and_source(m, n, k, warps, possible, out):
@@ -61,6 +64,9 @@ def test_every_width_arrangement_and_source(m, n, k, warps, possible, out):
             columns = -(-columns // 8) * 8
             for width, source in product(range(8, min(columns, 256) + 1, 8), ("shared", "registers")):
                 wanted.add(f"wgmma m64n{width}k16 {down}x{along} {source}")
+            if -(-m // 64) * 64 * -(-n // 8) * 8 > -(-n // 64) * 64 * -(-m // 8) * 8:
+                columns = -(-m // 8) * 8 if along == 1 else -(-m // (64 * along)) * 64
+                wanted |= {f"wgmma m64n{width}k16 {down}x{along} shared transposed" for width in range(8, min(columns, 256) + 1, 8)}
     assert texts | {way.text for way in ways} == wanted
 
 
@@ -77,9 +83,23 @@ def test_the_choice_of_a_hand_written_gemm_is_among_them():
 def test_every_arrangement_of_warps(batch, warps, count):
     """The ways to deal a power of two out to rows and columns, and to a batch as far as it divides; the others compute copies."""
     offer = candidates(DotShape(batch, 64, 64, 32), "mma", warps, get_target("sm_80"), "read")
-    too_large = [rejection for rejection in offer.rejections if "wgmma" not in rejection.text]
+    too_large = [rejection for rejection in offer.rejections if "1x" in rejection.text]
     assert len(offer.candidates) + len(too_large) == len({way.text for way in (*offer.candidates, *too_large)}) == count
     assert all("accumulators" in rejection.reason for rejection in too_large)
+
+
+@pytest.mark.parametrize(("m", "n", "turned"), [(8, 64, True), (16, 64, False), (24, 64, True), (64, 8, False), (3, 16, True), (8, 8, False)])
+def test_mma_of_few_rows_comes_transposed_too(m, n, turned):
+    """Where 16 rows are more padding than 8 columns are: the result's 8 rows are the instruction's columns."""
+    offer = candidates(DotShape((), m, n, 32), "mma", 4, get_target("sm_80"), "read")
+    texts = {way.text for way in offer.candidates}
+    assert len(texts) == (12 if turned else 6)
+    assert {f"{text} transposed" for text in texts if "transposed" not in text} & texts == {text for text in texts if "transposed" in text}
+    for way in offer.candidates:
+        assert way.choice.acc.covers((m, n)) and way.choice.lhs.covers((m, 32)) and way.choice.rhs.covers((32, n))
+        assert offer.named(way.text) == (way,), "a whole text names one way"
+    if turned:
+        assert "transposed" in offer.candidates[0].text, "it multiplies less"
 
 
 def test_what_is_out_has_a_reason():
@@ -87,6 +107,9 @@ def test_what_is_out_has_a_reason():
     reasons = {rejection.reason for rejection in offer.rejections}
     assert any("accumulators take 256 registers" in reason for reason in reasons)
     assert any("the left operand is computed" in reason for reason in reasons)
+    assert any("multiply as much padding" in reason for reason in reasons)
+    few = candidates(DotShape((), 16, 256, 64), "wgmma", 8, get_target("sm_90a"), "registers")
+    assert any("takes its right one from shared memory" in rejection.reason for rejection in few.rejections)
 
 
 # ---- the optimum ----------------------------------------------------------------------------------------------------

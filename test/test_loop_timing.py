@@ -13,7 +13,7 @@ from tesela.kernels.attention import attention
 from tesela.lowering.pipeline import lower_to
 from tesela.passes.explain_loops import COLUMNS, describe, svg
 from tesela.passes.loop_timing import LoopTiming, time_loops
-from tesela.passes.machine_costs import COPY_LATENCY, DOT_DRAIN
+from tesela.passes.machine_costs import DOT_DRAIN, USUAL_COPY_LATENCY
 from tesela.runtime.kernel import Kernel
 from tesela.runtime.specialize import specialize, usual_facts
 from tesela.tools.cli import main
@@ -48,7 +48,7 @@ def test_gemm_is_bound_by_the_tensor_cores(tmp_path):
 def test_one_stage_shows_the_latency(tmp_path):
     """Copy, wait, multiply, wait: each trip takes all of it, and the drain of the dot, which must end before its slot is filled again."""
     timing = gemm(tmp_path, " attributes {stages = 1 : i64}")
-    apart = 49152 / 106 + COPY_LATENCY["tma"] + 1024 + DOT_DRAIN
+    apart = 49152 / 106 + USUAL_COPY_LATENCY["tma"] + 1024 + DOT_DRAIN
     assert apart <= timing.interval <= apart + 50
     assert not timing.optimal
     assert "not proven optimal, the gap is" in describe(timing)

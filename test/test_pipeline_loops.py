@@ -20,8 +20,9 @@ from tesela.simulator.blocks import run_kernel
 
 MANY = 9
 @cache
-def kernel(program: Program, target: str, stages: int | None):
-    return compile(program.text(stages), target)
+def kernel(program: Program, target: str, stages: int | None, dots: str = "in-flight"):
+    """Tiles are small, so that nothing but copies takes time; the model would let dots be awaited. What is possible is stated, so that it is tested."""
+    return compile(program.text(stages, f'dots = "{dots}"'), target)
 
 
 @cache

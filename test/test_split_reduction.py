@@ -96,7 +96,42 @@ def test_the_same_in_every_run_and_nothing_to_report(target, parts):
                 found.append(kernel(a, b, device="sim"))
         assert found[0].tobytes() == found[1].tobytes()
         np.testing.assert_allclose(found[0], a.astype(np.float64) @ b.astype(np.float64).T, atol=1e-4)
-        assert kernel.last.plan.grid[2] == str(parts) and kernel.last.plan.workspace_bytes
+        plan = kernel.last.plan
+        assert plan.grid[2] == str(parts)
+        assert (plan.cluster, bool(plan.workspace_bytes)) == (((1, 1, 2), False) if (target, parts) == ("sm_90a", 2) else ((1, 1, 1), True))
+
+
+@pytest.mark.parametrize("parts", [2, 4, 8])
+@pytest.mark.parametrize("shape", [(64, 96, 520), (33, 40, 64), (70, 33, 1)])
+def test_parts_in_a_cluster_add_up_the_same(parts, shape):
+    """Through shared memory bit for bit what they do through the workspace: the order of additions is one."""
+    a, b = operands(*shape)
+    found = []
+    for pins in ({}, {"cluster": 1}):
+        kernel = gemm.compile("sm_90a", pins={"split": parts, **pins})
+        with settings(races=True, seed=parts):
+            found.append(kernel(a, b, device="sim"))
+        assert kernel.last.plan.cluster == ((1, 1, parts) if not pins else (1, 1, 1))
+    assert found[0].tobytes() == found[1].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("barrier.cluster.arrive.aligned", "barrier.cluster.arrive.relaxed.aligned"),
+        # The last of the two pairs of barriers keeps a block until its shared memory has been read.
+        ("  barrier.cluster.arrive;\n  barrier.cluster.wait;\n", ""),
+    ],
+)
+def test_the_judge_sees_a_missing_order_in_a_cluster(before, after):
+    kernel = gemm.compile("sm_90a", pins={"split": 2})
+    variant = kernel.variant(facts=usual_facts(kernel.contract))
+    assert variant.ptx.count(before) == 1
+    variant.parsed = read_program(variant.ptx.replace(before, after))
+    broken = tesela.Kernel(kernel.contract, lambda facts, target: variant, kernel.target)
+    a, b = operands(64, 32, 200)
+    with settings(races=True, seed=3), pytest.raises(TeselaError, match="race|exit while peer may touch"):
+        broken(a, b, device="sim")
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 132])

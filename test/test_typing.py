@@ -15,7 +15,7 @@ PYRIGHT = Path(sys.executable).parent / "pyright"
 RIGHT = '''
 import math
 import tesela
-from tesela import Array, Tile, bf16, f32, i32, index
+from tesela import Array, Channel, Tile, bf16, f32, i32, index
 from tesela.kernels import elementwise
 
 M, N, K = tesela.dims("M N K")
@@ -55,6 +55,31 @@ def everything(
     tesela.store(y, (i, j), tesela.load(y, (i, j), (BM, 64), fill=0.0).T)
 
 
+@tesela.function
+def then(first, second):
+    return first[0] * second[0], second[0] * first[1] + second[1]
+
+
+@tesela.function
+def fill(ch: Channel, x: Array[bf16, M, N], m: index) -> None:
+    for k in tesela.range(0, N, 64):
+        ch.put(x[m : m + 64, k : k + 64], copy="tma")
+
+
+@tesela.kernel(pins={"stages": 2})
+def by_hand(x: Array[bf16, M, N], y: Array[f32, M, N], z: Array[f32, M]):
+    m = tesela.grid(tesela.ceildiv(M, 64)) * 64
+    ch = tesela.channel((64, 64), bf16, depth=3)
+    with tesela.role("work", warps=4):
+        for k in tesela.range(0, N, 64):
+            with ch.get() as a:
+                decay, drive = tesela.associative_scan(then, (a.to(f32), a.to(f32)), axis=1, reverse=True)
+                y[m : m + 64, k : k + 64] = decay + drive
+                z[m : m + 64] = tesela.reduce(then, (decay, drive), 1)[1]
+    with tesela.role("load", warps=4):
+        fill(ch, x, m)
+
+
 kernel = everything.compile("sm_90a", T=bf16)
 print(kernel.ptx, kernel.resources.registers, everything.ir())
 elementwise.add([1], [2], BLOCK=64, device="sim")
@@ -74,6 +99,14 @@ def mistakes(x: Array[f32, N]):
     c = x[0:4].summ()  # wrong
     d = tesela.atomic_add(x[0])  # wrong
     e = tesela.inline_ptx("neg.f32 $0, $1;", x[0:4])  # wrong
+    ch = tesela.channel((4, 4))  # wrong
+    good = tesela.channel((4, 4), f32)
+    good.puts(x[0:4])  # wrong
+    good.put(x[0:4], copy="dma")  # wrong
+    with good as f:  # wrong
+        pass
+    tesela.associative_scan(max, a)  # wrong
+    tesela.role("load", warp=4)  # wrong
     for i in tesela.range():  # wrong
         tesela.store(x, i, b, dim=0)  # wrong
 

@@ -47,6 +47,128 @@ def scattered_shape(x: Array[f32, N]):
     #                     ^ a value of shape (3,) does not broadcast to the slice's shape (4,)
 
 
+# --- Combining by a function ---
+
+
+def plus(a, b):
+    return a + b
+
+
+def widens(a, b):
+    return a.to(f32) + b.to(f32)
+
+
+def of_three(a, b, c):
+    return a
+
+
+def branches(a, b):
+    if a > b:
+        return_value = a
+    else:
+        return_value = b
+    return return_value
+
+
+def of_pairs(left, right):
+    return left[0] + right[0], left[1] + right[1]
+
+
+def half_of_pairs(left, right):
+    return left[0] + right[0]
+
+
+@wrong
+def combined_by_a_number(x: Array[f32, N]):
+    y = tesela.reduce(3, x[0:16])
+    #                 ^ tesela.reduce combines by a function of two elements, found the Python number 3 -> define one outside the kernel: def f(a, b): return …
+
+
+@wrong
+def combined_array(x: Array[f32, N]):
+    y = tesela.reduce(plus, x)
+    #                       ^ tesela.reduce takes a tile, found the array x -> load a tile of it first
+
+
+@wrong
+def combined_shapes(x: Array[f32, N]):
+    y = tesela.associative_scan(of_pairs, (x[0:16], x[0:8]), 0)
+    #   ^ tesela.associative_scan: the shapes (16,) and (8,) do not broadcast -> aligned at the last dimension, extents must be equal or 1; x[:, None] adds a dimension
+
+
+@wrong
+def combining_changes_the_type(x: Array[bf16, N]):
+    y = tesela.associative_scan(widens, x[0:16], 0)
+    #                           ^ widens gives f32 for the tile, which has elements of bf16 -> a combining function keeps the element types: convert with x.to(tesela.bf16) in it
+
+
+@wrong
+def combining_changes_a_type_of_several(x: Array[f32, N]):
+    y = tesela.reduce(of_pairs_as_floats, (x[0:16], tesela.arange(16)))
+    #                 ^ of_pairs_as_floats gives f32 for tile 1, which has elements of i32 -> a combining function keeps the element types: convert with x.to(tesela.i32) in it
+
+
+def of_pairs_as_floats(left, right):
+    return left[0], right[1].to(f32)
+
+
+@wrong
+def combining_gives_one_of_two(x: Array[f32, N]):
+    y = tesela.reduce(half_of_pairs, (x[0:16], x[0:16]))
+    #                 ^ half_of_pairs gives the scalar f32, tesela.reduce combines 2 tiles -> it takes two tuples of 2, and returns one: return a, b
+
+
+@wrong
+def combining_axis(x: Array[f32, N]):
+    y = tesela.associative_scan(plus, x[0:16], 1)
+    #                                          ^ axis 1 is outside the 1 dimension of the tile
+
+
+@wrong
+def exclusive_without_identity(x: Array[f32, N]):
+    y = tesela.associative_scan(plus, x[0:16], 0, exclusive=True)
+    #   ^ an exclusive scan needs the identity of its function, one -> give what changes nothing when it is combined: identity=0.0 of a sum, (1.0, 0.0) of (a, b) in a·h + b
+
+
+@wrong
+def identity_of_another_type(x: Array[i32, N]):
+    y = tesela.associative_scan(plus, x[0:16], 0, exclusive=True, identity=0.5)
+    #                                                                      ^ the Python number 0.5, a float, meets i32 -> convert the integer operand: x.to(f32)
+
+
+@wrong
+def identity_without_exclusive(x: Array[f32, N]):
+    y = tesela.associative_scan(plus, x[0:16], 0, identity=0.0)
+    #                                                      ^ identity is for exclusive scans -> write exclusive=True, or leave it out
+
+
+@wrong
+def reverse_at_run_time(x: Array[f32, N]):
+    y = tesela.cumsum(x[0:16], 0, reverse=x[0] > 0)
+    #                                     ^ reverse must be True or False, found the scalar i1
+
+
+def test_a_combining_function_that_branches_is_shown_where_it_does():
+    @tesela.kernel
+    def combining_by_branches(x: Array[f32, N], y: Array[f32, 1]):
+        y[0] = tesela.reduce(branches, x[0:16])
+
+    with pytest.raises(tesela.TeselaError) as caught:
+        combining_by_branches.trace()
+    (found,) = caught.value.diagnostics
+    assert (found.message, found.hint) == ("a conditional on elements in branches, which combines elements", "choose with tesela.where(condition, x, y)")
+    assert found.location.line == branches.__code__.co_firstlineno + 1
+
+
+def test_a_combining_function_takes_two():
+    @tesela.kernel
+    def combining_by_three(x: Array[f32, N], y: Array[f32, 1]):
+        y[0] = tesela.reduce(of_three, x[0:16])
+
+    with pytest.raises(tesela.TeselaError, match="of_three: missing a required argument: 'c'"):
+        combining_by_three.trace()
+
+
 # --- Prints and assertions ---
 
 

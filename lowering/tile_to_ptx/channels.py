@@ -12,8 +12,8 @@ barrier where it is a reader (PTX ISA 9.0 §9.7.13.4). A release waits for the d
 the slot, and it may be filled again. Runs of gets, and of releases, share one barrier, at the end of the run; a release of what an earlier trip
 of the loop has read needs none if there was one in this trip already.
 
-**Between roles.** Where one role fills a channel (by TMA) and another takes it, nobody meets at barriers. Each slot has two mbarriers: *full*, on which
-the copies complete, as above, and *empty*, on which the readers arrive when they give the slot back: one thread of each warpgroup, once its dots
+**Between roles.** Where one role fills a channel and another takes it, nobody meets at barriers. Each slot has two mbarriers: *full*, on which
+the copies by TMA complete, as above (threads that fill a slot themselves meet at a barrier of their role, and one of them arrives), and *empty*, on which the readers arrive when they give the slot back: one thread of each warpgroup, once its dots
 have read it, or of each warp, where warps read for themselves. A put first waits for the phase of *empty* that the release of the slot's former
 use completes; a fresh mbarrier lets the first one pass (a wait for the parity of the phase before the first). Releases have a counter of
 their own; one after the token of no operation neither arrives nor counts.
@@ -88,6 +88,11 @@ class Channel:
     by_warp: bool
     senders: int
     needs: dot_rules.ChannelNeeds
+
+    @property
+    def waits(self) -> bool:
+        """Whether its readers wait for an mbarrier: what fills it are copies by TMA, or another role's threads."""
+        return self.via == "tma" or self.between_roles
 
     @property
     def depth(self) -> int:
@@ -179,9 +184,9 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
         ctx.counters[(op.res, "put")] = ctx.counters[(op.res, "get")] = ctx.const(0)
     elif channel.via == "tma":
         ctx.counters[(op.res, "get")] = ctx.const(0)
-    if channel.via == "tma":
+    if channel.waits:
         if channel.barrier is None:
-            raise ctx.error(op, "the channel has no mbarrier, but TMA fills it", "run alloc-shared after the puts are chosen")
+            raise ctx.error(op, "the channel has no mbarrier, but TMA or another role fills it", "run alloc-shared after the puts are chosen")
         for slot in range(channel.depth if op is group[0] else 0):
             address = ctx.shared_address(channel.barrier + 8 * slot)
             ctx.inst("mbarrier.init.shared::cta.b64", [address, ctx.const(1)], guard=ctx.leader())
@@ -192,18 +197,16 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
                     offsets=[8 * channel.depth],
                     guard=ctx.leader(),
                 )
-    elif channel.layout.shape() != channel.shape:
+    if channel.via != "tma" and channel.layout.shape() != channel.shape:
         _zero(ctx, channel.offset, channel.stride * channel.depth)
     if not isinstance(op.next_op, async_copy.ChannelOp):
         _publish(ctx)
 
 
 def _check_roles(ctx: Context, channel: Channel) -> None:
-    """Raises TeselaError unless a role fills it by TMA and a role takes it."""
-    if channel.via != "tma":
-        raise ctx.error(
-            channel.op, f"a channel between roles is filled by TMA, this one by {channel.via}", "fill it in the role that takes it"
-        )
+    """Raises TeselaError unless a role fills it and a role takes it, and the target's mbarriers can be waited for."""
+    if not ctx.target.has_mbarrier:
+        raise ctx.error(channel.op, f"{ctx.target.name} has no roles: they need what came with sm_90", "fill the channel where it is taken")
     if any(role_of(op) is None for op in (*channel.op.fills(), *channel.op.takers())):
         raise ctx.error(channel.op, "a channel that a role uses must be filled and taken in roles", "move all of its operations into roles")
 
@@ -256,10 +259,10 @@ def _zero(ctx: Context, offset: int, nbytes: int) -> None:
 def _publish(ctx: Context) -> None:
     """After the last channel: all threads, and TMA, see the mbarriers and the zeros."""
     channels = [channel for channel in ctx.state.values() if isinstance(channel, Channel)]
-    tma = any(channel.via == "tma" for channel in channels)
+    barriers = any(channel.waits for channel in channels)
     zeroed = [channel for channel in channels if channel.via != "tma" and channel.layout.shape() != channel.shape]
     ctx.location = ctx.kernel.location  # it is for all channels, not for the last
-    if tma:
+    if barriers:
         ctx.inst("fence.mbarrier_init.release.cluster", guard=ctx.leader())
     if any(channel.by_descriptor for channel in zeroed):
         ctx.inst("fence.proxy.async.shared::cta")
@@ -268,7 +271,7 @@ def _publish(ctx: Context) -> None:
             ctx.barrier()
         ctx.inst("barrier.cluster.arrive.relaxed.aligned")
         ctx.inst("barrier.cluster.wait.aligned")
-    elif tma or zeroed:
+    elif barriers or zeroed:
         ctx.barrier()
 
 
@@ -338,7 +341,7 @@ def _put(ctx: Context, op: async_copy.PutOp) -> None:
         if op is together[-1]:
             _put_tma(ctx, together)
         return
-    slot, _ = _advance(ctx, channel, "put")
+    slot = _free_slot(ctx, channel)
     address = _slot_address(ctx, channel, slot)
     ctx.order_access(op.array, "r")
     if via == "cp.async":
@@ -348,6 +351,27 @@ def _put(ctx: Context, op: async_copy.PutOp) -> None:
         _put_cp_async(ctx, op, channel, address, width)
     else:
         _put_ld(ctx, op, channel, address)
+    _hand_over(ctx, channel, slot)
+
+
+def _free_slot(ctx: Context, channel: Channel) -> SSAValue:
+    """The slot that the threads fill next; between roles, once the other has given it back."""
+    slot, parity = _advance(ctx, channel, "put")
+    if channel.between_roles:
+        ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, channel, slot, empty=True), ctx.xor(parity, 1)))
+    return slot
+
+
+def _hand_over(ctx: Context, channel: Channel, slot: SSAValue) -> None:
+    """Between roles: tells the readers of a slot that all threads have filled it."""
+    if not channel.between_roles:
+        return
+    if channel.via == "cp.async":
+        ctx.inst("cp.async.wait_group", imms=[0])
+    if channel.by_descriptor:
+        ctx.inst("fence.proxy.async.shared::cta")
+    ctx.barrier()
+    ctx.inst("mbarrier.arrive.shared::cta.b64", [_barrier_address(ctx, channel, slot)], guard=ctx.leader())
 
 
 def _put_tma(ctx: Context, puts: Sequence[Access]) -> None:
@@ -541,7 +565,7 @@ def _put_transposed(ctx: Context, op: async_copy.PutOp, channel: Channel, addres
 @lowers(async_copy.WriteOp)
 def _write(ctx: Context, op: async_copy.WriteOp) -> None:
     channel = _channel_of(ctx, op.channel)
-    slot, _ = _advance(ctx, channel, "put")
+    slot = _free_slot(ctx, channel)
     layout = ctx.layout(op.value)
     write_tile(
         ctx,
@@ -553,6 +577,7 @@ def _write(ctx: Context, op: async_copy.WriteOp) -> None:
         ctx.first_holder(layout),
         channel.size,
     )
+    _hand_over(ctx, channel, slot)
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -576,7 +601,7 @@ def _get(ctx: Context, op: async_copy.GetOp) -> None:
     else:
         slot, parity = ctx.slots[channel.counted_as], None
     ctx.state[op.res] = Buffer(slot, ctx.shared_address(channel.offset), channel.stride, channel.layout)
-    if channel.via == "tma":
+    if channel.waits:
         if parity is not None:
             ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, channel, slot), parity))
         return
@@ -584,7 +609,7 @@ def _get(ctx: Context, op: async_copy.GetOp) -> None:
         later = op.later.value.data if op.later is not None else _later_groups(ctx, op)
         ctx.inst("cp.async.wait_group", imms=[later])
     later = [_channel_of(ctx, other.channel) for other in _run(op) if isinstance(other, async_copy.GetOp)]
-    later = [other for other in later if other.via != "tma"]
+    later = [other for other in later if not other.waits]
     if channel.by_descriptor and not any(other.by_descriptor for other in later):
         ctx.inst("fence.proxy.async.shared::cta")
     if not later:

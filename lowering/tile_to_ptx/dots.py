@@ -1,7 +1,7 @@
 """Lowering of dots: `async.dot` to wgmma, `tile.dot` to mma.sync, or fma where tensor cores do not multiply its types.
 
 **wgmma.** Each warpgroup computes `slabs` blocks of 64 rows by `pieces` of columns over K in steps of 32 bytes; the accumulators stay in their registers
-from step to step. An operand in shared memory is named by a 64-bit descriptor (PTX ISA 9.0 §9.7.16.5.1): bits 0-13 its address, 16-29 the
+from step to step. Of a transposed dot (dot_rules.py) the right operand takes the place of the left one, and the other way round. An operand in shared memory is named by a 64-bit descriptor (PTX ISA 9.0 §9.7.16.5.1): bits 0-13 its address, 16-29 the
 *leading* and 32-45 the *stride* byte offset, all in units of 16 bytes, and 62-63 the swizzle. With rows of S bytes (S = 128, 64 or 32) or, without
 swizzle, of 16, what they mean depends on what is contiguous (M or N: of 16-bit types only):
 
@@ -137,10 +137,13 @@ def _descriptor(ctx: Context, op: async_copy.DotOp, value: SSAValue, mn_dim: int
 
 @lowers(async_copy.DotOp)
 def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
-    choice, kind = _choice(ctx, op), dot_kind(op)
-    shape = dot_rules.dot_shape(op)
+    choice, shape = _choice(ctx, op), dot_rules.dot_shape(op)
+    (rows_of, row_dim), (columns_of, column_dim) = (op.lhs, 0), (op.rhs, 1)
+    if choice.swapped:
+        (rows_of, row_dim), (columns_of, column_dim), shape = (op.rhs, 1), (op.lhs, 0), shape.transposed()
+    kind = shape.kind
     down, along = choice.groups
-    columns = choice.extents[1] // along
+    columns = sum(choice.pieces)
     steps = choice.extents[2] // choice.step
 
     def start(form_of: SSAValue, mn_dim: int, weight: int, groups: int, step: int) -> SSAValue:
@@ -156,9 +159,9 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
         if kind.lhs == "tf32":
             registers = ctx.inst("cvt.rna.tf32.f32", [registers], [registers.type])
     else:
-        left = _descriptor(ctx, op, op.lhs, 0, start(op.lhs, 0, 1, down, WGMMA_ROWS * choice.slabs))
+        left = _descriptor(ctx, op, rows_of, row_dim, start(rows_of, row_dim, 1, down, WGMMA_ROWS * choice.slabs))
         registers = None
-    right = _descriptor(ctx, op, op.rhs, 1, start(op.rhs, 1, down, along, columns))
+    right = _descriptor(ctx, op, columns_of, column_dim, start(columns_of, column_dim, down, along, columns))
 
     ctx.inst("wgmma.fence.sync.aligned")
     acc = ctx.get(op.acc)
@@ -246,17 +249,20 @@ def _dot(ctx: Context, op: tile.DotOp) -> None:
     # The accumulator's values are in fours, one for each tile of 16x8, wherever the tile is.
     tiles = [choice.acc.value_coords(value) for value in range(0, choice.acc.num_values, 4)]
     half = 4 * kind.lanes
+    of_rows, of_columns = ((0, 8), (0,)) if not choice.swapped else ((0,), (0, 8))  # the instruction's left operand has 16
     for k in range(0, choice.extents[2], choice.step):
-        a = lhs.step(k, [(*at[:-2], at[-2] + m, k + j) for at in tiles for j in (0, half) for m in (0, 8)])
-        b = rhs.step(k, [(*at[:-2], k + j, at[-1]) for at in tiles for j in (0, half)])
+        a = lhs.step(k, [(*at[:-2], at[-2] + m, k + j) for at in tiles for j in (0, half) for m in of_rows])
+        b = rhs.step(k, [(*at[:-2], k + j, at[-1] + n) for at in tiles for j in (0, half) for n in of_columns])
+        left, right, _ = operand_elements(op)
+        if choice.swapped:
+            a, b, left, right = b, a, right, left
         if kind.emulated:
-            left, right, _ = operand_elements(op)
             for low, high in zip(_f16_halves(ctx, a, left), _f16_halves(ctx, b, right)):
-                acc = ctx.inst(kind.mma_opcode, [low, high, acc], [acc.type])
+                acc = ctx.inst(kind.mma_opcode(), [low, high, acc], [acc.type])
             continue
         if kind.lhs == "tf32":
             a, b = (ctx.inst("cvt.rna.tf32.f32", [x], [x.type]) for x in (a, b))
-        acc = ctx.inst(kind.mma_opcode, [a, b, acc], [acc.type])
+        acc = ctx.inst(kind.mma_opcode(choice.swapped), [a, b, acc], [acc.type])
     ctx.set(op.res, acc)
 
 

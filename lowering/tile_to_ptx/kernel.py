@@ -185,7 +185,11 @@ def _cluster(kernel: tile.KernelOp) -> tuple[tuple[int, int, int], int]:
     shape = tile.cluster_shape(kernel)
     if shape is None:
         return (1, 1, 1), 0
-    return (prod(shape), 1, 1), next(axis for axis, n in enumerate(shape) if n > 1)
+    axis = next(axis for axis, n in enumerate(shape) if n > 1)
+    if tile.walks_its_grid(kernel):
+        return (prod(shape), 1, 1), axis
+    x, y, z = (*shape, 1, 1)[:3]
+    return (x, y, z), axis
 
 
 @lowers(tile.BlockIndexOp)

@@ -10,6 +10,7 @@ the result is the same bits in every thread that holds it, and in every run (num
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import SSAValue
@@ -24,6 +25,9 @@ from .context import Context, element_bits, lowers
 from .elements import any_lane, check_lowered, from_int, is_double, is_float, to_int
 from .elementwise import double_op, from_work, to_work
 from .shapes import inside_tile
+
+MOST_BYTES = 16
+"""Of an access to shared memory."""
 
 Parts = list[SSAValue]  # one register vector for each component: (value,) or (value, index)
 Combine = Callable[[Parts, Parts], Parts]
@@ -258,23 +262,40 @@ def _among_warps(ctx: Context, source: TVLayout, axis: int, parts: Parts, combin
     for part, nbytes in zip(parts, size):
         address = ctx.add(ctx.shared_address(base + offset), ctx.mul(slot, count * nbytes))
         mine = ctx.add(address, ctx.mul(place, holders * count * nbytes))
-        ctx.inst(
-            f"st.shared.{part.type.cls}", [mine, part], offsets=[i * nbytes for i in range(count)], guard=writer
-        )
+        form, offsets = side_by_side(part.type.cls, nbytes, count, offset)
+        ctx.inst(f"st.shared.{form}", [mine, part], offsets=offsets, guard=writer)
         offset += ways * holders * count * nbytes
     ctx.barrier()
     offset = 0
     columns: list[Parts] = [[] for _ in range(ways)]
     for part, nbytes in zip(parts, size):
         address = ctx.add(ctx.shared_address(base + offset), ctx.mul(slot, count * nbytes))
-        for way in range(ways):
-            offsets = [(way * holders * count + i) * nbytes for i in range(count)]
-            columns[way].append(ctx.inst(f"ld.shared.{part.type.cls}", [address], [part.type], offsets=offsets))
+        if holders * count == 1:  # the parts lie side by side
+            form, offsets = side_by_side(part.type.cls, nbytes, ways, offset)
+            loaded = ctx.inst(f"ld.shared.{form}", [address], [reg(part.type.cls, ways)], offsets=offsets)
+            for way in range(ways):
+                columns[way].append(ctx.pick(loaded, [way]))
+        else:
+            form, offsets = side_by_side(part.type.cls, nbytes, count, offset)
+            for way in range(ways):
+                start = way * holders * count * nbytes
+                columns[way].append(ctx.inst(f"ld.shared.{form}", [address], [part.type], offsets=[start + at for at in offsets]))
         offset += ways * holders * count * nbytes
     result = columns[0]
     for column in columns[1:]:
         result = combine(result, column)
     return result
+
+
+def side_by_side(cls: str, nbytes: int, count: int, start: int = 0) -> tuple[str, list[int]]:
+    """How `count` elements of `nbytes` bytes that lie side by side are accessed: the form of an access, and the offset of each. They begin at `start`, and a multiple
+    of their size after it, in memory that is aligned to MOST_BYTES.
+
+    >>> side_by_side("b32", 4, 8), side_by_side("b32", 4, 6), side_by_side("b32", 4, 4, 4)
+    (('v4.b32', [0, 16]), ('v2.b32', [0, 8, 16]), ('b32', [0, 4, 8, 12]))
+    """
+    width = gcd(MOST_BYTES, count * nbytes, start) // nbytes
+    return f"v{width}.{cls}" if width > 1 else cls, [i * nbytes for i in range(0, count, width)]
 
 
 def _writer(ctx: Context, source: TVLayout, axis: int) -> SSAValue | None:

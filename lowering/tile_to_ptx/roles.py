@@ -19,6 +19,7 @@ from xdsl.ir import Block
 from ...dialects import async_copy, tile
 from ...dialects.array_effects import may_write
 from ...dialects.async_roles import WARPGROUP_WARPS, RolesOp, entry_registers
+from ...dialects.inside import inside
 from ...passes.alloc_shared import region_scratch
 from .context import Context, lowers
 from .control import lower_ops
@@ -34,7 +35,7 @@ def _roles(ctx: Context, op: RolesOp) -> None:
 def _check(ctx: Context, op: RolesOp) -> None:
     for number, region in enumerate(op.bodies):
         first = op.first_warp(number)
-        if first % WARPGROUP_WARPS and any(isinstance(inner, async_copy.DotOp) for inner in region.walk()):
+        if first % WARPGROUP_WARPS and inside(region, async_copy.DotOp):
             raise ctx.error(
                 op,
                 f"role {op.role_names[number]} computes by wgmma but starts at warp {first}, within a warpgroup",

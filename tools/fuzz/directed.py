@@ -20,8 +20,8 @@ from . import program as p
 from .generate import ELEMENTS, Generator, Scope, own_scope
 from .program import Array, Body, Node, Program, Type
 
-ROWS, MORE_ROWS = (64, 64, 64, 16, 33, 40), (100, 128)
-"""For one warpgroup, and for two, which is what the largest of a program's dots decides."""
+ROWS, MORE_ROWS = (64, 64, 64, 61, 57), (100, 128)
+"""For one warpgroup, and for two, which is what the largest of a program's dots decides. Fewer would rather be columns of wgmmas whose rows are the columns."""
 BY_BITS = {1: ("i1",), 8: ("i8", "f8E4M3FN"), 16: ("f16", "bf16", "i16"), 32: ("f32", "i32"), 64: ("f64", "i64")}
 MOST_PINNED = 1024
 """Elements of a tile with a pinned layout, for each warp."""

@@ -55,6 +55,8 @@ UNARY: dict[str, tuple[str, ...]] = {
 FLOAT_PREDICATES = ("oeq", "one", "olt", "ole", "ogt", "oge", "ueq", "une", "ult", "ule", "ugt", "uge")
 INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
+FOLDS, FOLDED = ("addi", "muli", "maxsi", "minui", "xori", ""), ("i32", "i64")
+"""What a fold combines by, in any grouping the same, and the types that it does so with."""
 DOTS = tuple(all_dot_types())
 """What a dot may multiply and sum in."""
 EFFECTS = ("tile.store", "tile.store_indexed", "tile.atomic", "tile.print", "tile.assert", "tile.sum_parts")
@@ -414,11 +416,24 @@ class _Renderer:
         self.define(node, result, f"tile.reduce {what} {self.name(node.args[0])} axis {axis} : {kind} -> {result}")
 
     def op_scan(self, node: Node) -> None:
-        """`kind`, `axis`, `exclusive`."""
+        """`kind`, `axis`, `exclusive`, `reverse`."""
         kind, axis, what = self.typed(node.args[0]), node.attrs["axis"], node.attrs["kind"]
         require(axis < len(kind.shape) and kind.element in (*FLOATS, *INTEGERS))
-        exclusive = " exclusive" if node.attrs["exclusive"] else ""
-        self.define(node, kind, f"tile.scan {what} {self.name(node.args[0])} axis {axis}{exclusive} : {kind} -> {kind}")
+        words = "".join(f" {word}" for word in ("reverse", "exclusive") if node.attrs[word])
+        self.define(node, kind, f"tile.scan {what} {self.name(node.args[0])} axis {axis}{words} : {kind} -> {kind}")
+
+    def op_fold(self, node: Node) -> None:
+        """`axis`, `by`: one of FOLDS, or '' for the last element."""
+        kind, axis, by = self.typed(node.args[0]), node.attrs["axis"], node.attrs["by"]
+        require(axis < len(kind.shape) and kind.element in FOLDED)
+        result = Type(kind.element, (*kind.shape[:axis], *kind.shape[axis + 1 :]))
+        self.define(node, result, f"tile.fold ({self.name(node.args[0])}) axis {axis} : ({kind}) -> ({result}) {{")
+        self.fresh += 1
+        first, second = f"%a{self.fresh}", f"%b{self.fresh}"
+        self.line(f"^bb0({first}: {kind.element}, {second}: {kind.element}):")
+        combined = self.temporary(f"arith.{by} {first}, {second} : {kind.element}") if by else second
+        self.line(f"  tile.yield {combined} : {kind.element}")
+        self.line("}")
 
     def op_join(self, node: Node) -> None:
         a, b = (self.typed(arg) for arg in node.args)

@@ -1,7 +1,7 @@
 // Three stages: two trips are loaded before the loop, each if it exists, and each trip loads the one after next.
 // RUN: tesela-opt %s -p plan-dataflow,infer-layouts --target sm_90a | FileCheck %s --check-prefix=BEFORE
-// RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,pipeline-loops{stages=3},verify" --target sm_90a | FileCheck %s --check-prefix=WGMMA
-// RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,pipeline-loops{stages=3},verify" --target sm_80 | FileCheck %s --check-prefix=MMA
+// RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,pipeline-loops{stages=3 dots=in-flight},verify" --target sm_90a | FileCheck %s --check-prefix=WGMMA
+// RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,pipeline-loops{stages=3 dots=in-flight},verify" --target sm_80 | FileCheck %s --check-prefix=MMA
 // RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,pipeline-loops{stages=1},verify" --target sm_90a | FileCheck %s --check-prefix=BEFORE
 // RUN: not tesela-opt %s -p "plan-dataflow,pipeline-loops" --target sm_90a 2>&1 | FileCheck %s --check-prefix=EARLY
 // RUN: not tesela-opt %s -p "plan-dataflow,infer-layouts,pipeline-loops{stages=0}" --target sm_90a 2>&1 | FileCheck %s --check-prefix=ZERO-STAGES

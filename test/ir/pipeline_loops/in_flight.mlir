@@ -1,6 +1,6 @@
 // Which dots stay in flight from one trip to the next: those whose accumulator nothing else in the loop reads.
-// RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,pipeline-loops{stages=2},alloc-shared,verify" --target sm_90a | FileCheck %s
-// RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,pipeline-loops{stages=2},alloc-shared,tile-to-ptx" --target sm_90a | FileCheck %s --check-prefix=PTX
+// RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,pipeline-loops{stages=2 dots=in-flight},alloc-shared,verify" --target sm_90a | FileCheck %s
+// RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,pipeline-loops{stages=2 dots=in-flight},alloc-shared,tile-to-ptx" --target sm_90a | FileCheck %s --check-prefix=PTX
 
 // The loop reads its accumulator: it is awaited in the trip.
 // CHECK-LABEL: tile.kernel @read

@@ -8,7 +8,7 @@
 // CHECK: ptx.inst "bar.sync"
 // CHECK: ptx.inst "st.shared.b32"
 // CHECK: ptx.inst "bar.sync"
-// CHECK-COUNT-4: ptx.inst "ld.shared.b32"
+// CHECK: ptx.inst "ld.shared.v4.b32"
 tile.kernel @total(%x: memref<?xf32, strided<[1]>> [N], %y: memref<?xf32, strided<[1]>> [G]) grid(%b = G) attributes {warps = 4 : i64} {
   %c0 = arith.constant 0 : index
   %v = tile.load %x[%c0] : memref<?xf32, strided<[1]>> -> tensor<256xf32>

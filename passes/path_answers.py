@@ -1,0 +1,94 @@
+"""Paths through a program whose sizes are unknown: sequences of answers to the questions that its control flow asks. For `check-async` and `check-barriers`.
+
+Whether a loop has another trip and whether a condition holds are questions. What follows from earlier answers (symbolic.py) is not asked again; the rest is
+answered both ways, and each sequence of answers is a path, which is walked from its start:
+
+    walk([])            asks:  K > 0?  yes,  K - 64 > 0?  yes,  …            the longest path: each question is answered with yes
+    walk([yes, no])     the last yes becomes a no: K > 0, and not K - 64 > 0
+    walk([no])          not K > 0
+
+`explore` goes through all of them, deepest first, up to a number of paths; where there are more, it draws as many again by a fixed seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from .symbolic import Condition, Facts, Form
+
+MORE = 0.75
+"""How often a question is answered with yes at random: most ask whether there is another trip."""
+
+
+class Answers:
+    """The answers of one path: given ones first, then `choice`'s, or yes."""
+
+    def __init__(self, given: list[bool], choice: random.Random | None = None) -> None:
+        self.given = list(given)
+        self.choice = choice
+        self.asked = 0
+        self.facts = Facts()
+        self._loops: list[tuple[Form, Form, int]] = []
+        """Of the loops met so far: upper minus lower bound, step, and trips that are walked at most."""
+
+    def limit(self, distance: Form, step: Form, trips: int) -> None:
+        """A loop from 0 up to `distance` by `step` has no more than so many trips, unless it is known already to have more."""
+        self._loops.append((distance, step, trips))
+
+    def holds(self, condition: Condition) -> bool:
+        """The answer to a question: what follows from earlier answers, else the next answer there is to try, yes first."""
+        match condition.kind:
+            case "not":
+                return not self.holds(condition.parts[0])
+            case "and":
+                return all(self.holds(part) for part in condition.parts)
+            case "or":
+                return any(self.holds(part) for part in condition.parts)
+            case "xor":
+                return self.holds(condition.parts[0]) != self.holds(condition.parts[1])
+            case "positive":
+                assert condition.form is not None
+                known = self.facts.is_positive(condition.form)
+                if known is None:
+                    known = not any(_past(*loop, condition.form) for loop in self._loops) and self._answer()
+                    self.facts.learn(condition.form, known)
+                return known
+            case _:
+                if condition.atom not in self.facts.truths:
+                    self.facts.truths[condition.atom] = self._answer()
+                return self.facts.truths[condition.atom]
+
+    def _answer(self) -> bool:
+        if self.asked == len(self.given):
+            self.given.append(self.choice is None or self.choice.random() < MORE)
+        self.asked += 1
+        return self.given[self.asked - 1]
+
+
+def explore(walk: Callable[[Answers], None], most: int) -> bool:
+    """Walks paths, up to `most`, and as many more at random where there are more. Whether these were all."""
+    given: list[bool] = []
+    for _ in range(most):
+        answers = Answers(given)
+        walk(answers)
+        given = answers.given
+        while given and not given[-1]:
+            given.pop()
+        if not given:
+            return True
+        given[-1] = False
+    choice = random.Random(0)
+    for _ in range(most):
+        walk(Answers([], choice))
+    return False
+
+
+def _past(distance: Form, step: Form, trips: int, form: Form) -> bool:
+    """Whether `form > 0` asks for a trip after the last one that is walked, of a loop from 0 up to `distance`: distance - k·step, k ≥ trips."""
+    beyond = distance - step.scaled(trips) - form
+    if step.is_constant:
+        return beyond.is_constant and beyond.constant >= 0
+    (atom, factor), *others = step.terms
+    more = dict(beyond.terms).get(atom, 0) // factor
+    return more >= 0 and beyond == step.scaled(more)
