@@ -27,25 +27,15 @@ from tesela.runtime.specialize import Facts
 Config = tuple[int, int, int, tuple[tuple[str, int], ...]]
 """BM, BN, BK, pins."""
 TILES: list[str] = []
-PARTS = (1, 2, 3, 4, 6, 8, 11, 16)
-SMALL = tuple(
-    (0, bn, bk, pins)
-    for bn, bk, pins in (
-        (64, 64, (("stages", 4),)),
-        (64, 64, (("stages", 8),)),
-        (64, 128, (("stages", 4),)),
-        (128, 64, (("stages", 4), ("warps", 4))),
-        (128, 128, (("stages", 3), ("warps", 4))),
-        (128, 64, ()),
-        (128, 128, ()),
-        (256, 64, ()),
-    )
-)
+PARTS = [1, 2, 3, 4, 6, 8, 11, 16]
+SMALL = (
+    (32, 64, (("stages", 8),)), (48, 64, (("stages", 8),)), (64, 64, (("stages", 6),)), (64, 64, (("stages", 8),)), (80, 64, (("stages", 6),)), (96, 64, (("stages", 6),)),
+    (112, 64, (("stages", 6),)), (128, 64, (("stages", 4),)), (128, 64, (("warps", 8),)),
+)  # fmt: skip
 PLAIN = (
-    (128, 256, 64, ()), (256, 128, 64, ()), (128, 192, 64, ()), (128, 128, 64, ()), (128, 128, 64, (("cluster", 1),)),
-    (64, 256, 64, (("stages", 2),)), (64, 128, 64, (("stages", 4),)), (64, 128, 64, ()), (128, 64, 64, ()), (128, 96, 64, ()),
-    (64, 64, 64, (("stages", 4),)), (64, 64, 64, (("stages", 8),)), (128, 64, 64, (("warps", 4), ("stages", 6))), (64, 128, 64, (("stages", 6),)), (128, 96, 64, (("warps", 4), ("stages", 3))),
-    (128, 128, 64, (("warps", 4), ("stages", 3))), (128, 128, 128, ()),
+    (128, 256, 64, ()), (256, 128, 64, ()), (128, 224, 64, ()), (128, 192, 64, ()), (192, 192, 64, (("warps", 12),)), (192, 176, 64, (("warps", 12),)), (192, 168, 64, (("warps", 12),)), (128, 128, 64, ()), (128, 128, 64, (("cluster", 4),)),
+    (128, 112, 64, ()), (128, 96, 64, ()), (128, 80, 64, ()), (128, 48, 64, ()), (128, 64, 64, (("warps", 8),)), (128, 64, 64, (("warps", 4), ("stages", 6))), (64, 256, 64, (("stages", 2),)), (64, 256, 64, (("warps", 8),)),
+    (64, 128, 64, (("warps", 8),)), (64, 128, 64, (("warps", 8), ("cluster", 4))), (64, 128, 64, (("stages", 4),)), (64, 64, 64, (("stages", 6),)), (128, 128, 128, ()),
 )  # fmt: skip
 FACTS = (Facts((("A", 16), ("B", 16), ("C", 16)), ("A", "B", "C"), (("K", 16), ("M", 16), ("N", 16))),)
 
@@ -54,7 +44,7 @@ def configs(m: int, n: int, k: int) -> list[Config]:
     """What is tried for a shape, but for parts."""
     found: list[Config] = []
     if m <= 128:
-        found += [(bm, *rest) for bm in sorted({min(m, 64), m, max(16, m // 2)}) for _, *rest in SMALL if bm <= m]
+        found += [(bm, *rest) for bm in sorted({min(m, 64), m}) for rest in SMALL if bm <= m]
     if m > 64:
         found += PLAIN
     return list(dict.fromkeys((*config[:3], (*config[3], *more)) for config in found for more in MORE if not TILES or f"{config[0]}x{config[1]}" in TILES))
@@ -107,11 +97,12 @@ def survey(m: int, n: int, k: int, rounds: int) -> str:
     nbytes = 2 * (m * k + n * k + m * n)
     for config in configs(m, n, k):
         single = kernel(config, 1)
-        work = None
+        work = single._compiler.work(0, FACTS[0], single._target("sm_90a"))
+        if isinstance(work, TeselaError):
+            continue
         for parts in parts_of(config, m, n, k):
             made = kernel(config, parts)
             systems[name(config), parts] = torch.system("", lambda made=made: made(a, b, c))
-            work = work or single._compiler.work(0, FACTS[0], single._target("sm_90a"))
             expected[name(config), parts] = estimate(work, {"M": m, "N": n, "K": k}, 132, nbytes, parts).microseconds
     times: dict[Any, list[float]] = {}
     turns = {}
@@ -127,7 +118,7 @@ def survey(m: int, n: int, k: int, rounds: int) -> str:
             turns[key] = timer.prepare(system, count, True)
         except Exception as error:  # noqa: BLE001 - says what failed
             print(f"   {key}: {type(error).__name__} {str(error)[:200]}")
-    for _number in range(rounds):
+    for _ in range(rounds):
         for key, turn in turns.items():
             timer.rest(0.002)
             turn()
@@ -148,6 +139,34 @@ def survey(m: int, n: int, k: int, rounds: int) -> str:
     )
 
 
+def look(shapes: Sequence[tuple[int, int, int]], rounds: int) -> None:
+    """Only what each call chooses, beside cuBLAS."""
+    from peers import Torch
+    from rounds import GPU, System
+
+    torch, timer = Torch(), GPU()
+    bf16, worst = torch.torch.bfloat16, 0.0
+    whole = matrices.gemm_nt.compile(T=tesela.bf16)
+    for m, n, k in shapes:
+        a, b, c, theirs = torch.randn(m, k, dtype=bf16), torch.randn(n, k, dtype=bf16), *(torch.torch.empty(m, n, device="cuda", dtype=bf16) for _ in range(2))
+        ours = torch.system("", lambda a=a, b=b, c=c: whole(a, b, c))
+        peer = System("", torch.system("", lambda a=a, b=b, out=theirs: torch.torch.matmul(a, b.T, out=out)).run)
+        turns = [timer.prepare(system, 20, True) for system in (ours, peer)]
+        label = whole.last.label
+        expected = next(row.expected.microseconds for row in whole.expected(a, b, c) if row.label == label and row.expected is not None)
+        times: list[list[float]] = [[], []]
+        for _ in range(rounds):
+            for which, turn in enumerate(turns):
+                timer.rest(0.01)
+                turn()
+                times[which].append(1e3 * turn() / 20)
+        wrong = float((c - theirs).abs().max()) > 0.02 * float(theirs.abs().max())
+        mine, other = (statistics.median(found) for found in times)
+        worst = max(worst, mine / other)
+        print(f"{m}x{n}x{k}: {label} {mine:.2f} ({expected:.1f}) cuBLAS {other:.2f} {other / mine:.3f}{' WRONG' if wrong else ''}")
+        sys.stdout.flush()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("shapes", nargs="*", metavar="MxNxK")
@@ -156,6 +175,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--prepare", action="store_true", help="only compile")
     parser.add_argument("--pdl", action="store_true", help="also without overlapping launches")
     parser.add_argument("--alone", action="store_true", help="also without clusters")
+    parser.add_argument("--look", action="store_true", help="only what is chosen, beside cuBLAS; without shapes, of all with few rows")
+    parser.add_argument("--parts", nargs="*", type=int, default=[], help="only these numbers of parts")
     parser.add_argument("--tiles", nargs="*", default=[], metavar="BMxBN", help="only these tiles")
     arguments = parser.parse_args(argv)
     if arguments.alone:
@@ -163,13 +184,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.pdl:
         MORE.append((("pdl", 0),))
     TILES.extend(arguments.tiles)
+    PARTS[:] = arguments.parts or PARTS
     begin = time.monotonic()
+    if arguments.look:
+        from peers import DECODES
+
+        look([tuple(map(int, text.split("x"))) for text in arguments.shapes] or [shape for shape in DECODES if shape[0] <= 128], arguments.rounds)
+        return 0
     shapes = [tuple(map(int, text.split("x"))) for text in arguments.shapes]
     jobs = dict.fromkeys((config, parts) for shape in shapes for config in configs(*shape) for parts in parts_of(config, *shape))
     with multiprocessing.get_context("fork").Pool() as pool:
         for said in pool.imap_unordered(prepare, jobs, chunksize=2):
             if said:
-                print(said[:200])
+                print(said[:160])
     print(f"{len(jobs)} programs in {time.monotonic() - begin:.1f} s")
     if arguments.prepare:
         return 0

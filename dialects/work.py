@@ -55,8 +55,8 @@ class Machine:
     megahertz: float
 
 
-OVERLAP = 2.5
-"""How what multiprocessors take and what memory takes add up: the longer one where they differ much, and a third more where they are equal, since neither is busy all the time then. (32×4096×14336 by
+OVERLAP = 3.0
+"""How what multiprocessors take and what memory takes add up: the longer one where they differ much, and a quarter more where they are equal, since neither is busy all the time then. (32×4096×14336 by
 tiles of 32×64, whose loads alone would take 26 µs on 64 multiprocessors and 28 in memory, took 38; in two parts, 13 and 28, it took 31.)"""
 LINE = 128
 """Bytes that L2 answers a request with (CUDA C++ Programming Guide, "Device Memory Accesses")."""
@@ -196,7 +196,7 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
         clocks = (1 if work.persistent else rounds) * start + bodies + tails
     else:
         clocks = start + max(bodies, tails) + min(bodies, tails) / rounds
-    again = max(0.0, loaded - nbytes) / (2 * machine.l2 * multiprocessors)
+    again = max(0.0, loaded - nbytes) / (2 * machine.l2 * multiprocessors) if nbytes else 0.0
     memory = nbytes / machine.memory + again + start
     parts_of_time = {
         "compute": compute, "copies": copies, "stores": tails, "latency": start + exchange, "memory": memory,

@@ -16,12 +16,18 @@ TILES = [
     {"BM": 128, "BN": 224},
     {"BM": 128, "BN": 192},
     {"BM": 128, "BN": 128},
+    {"BM": 128, "BN": 96},
+    {"BM": 128, "BN": 64, "warps": 4, "stages": 6},
     {"BM": 64, "BN": 256, "stages": 2},
     {"BM": 64, "BN": 128, "stages": 4},
-    {"BM": 64, "BN": 128},
+    {"BM": 64, "BN": 128, "warps": 8},
+    {"BM": 64, "BN": 64, "stages": 8},
+    {"BM": 32, "BN": 64, "stages": 8},
+    {"BM": 16, "BN": 64, "stages": 8},
 ]
 """Extents of the tile of a product: each call takes the fastest for its own. Of small tiles with few buffers a multiprocessor holds two blocks, one of which
-computes while the other stores."""
+computes while the other stores. Results of few rows are a matter of reading the other operand: narrow tiles give every multiprocessor a part of it, and many buffers keep
+enough of it under way."""
 
 
 @tesela.kernel(variants=TILES, flops="2 * M * N * K")

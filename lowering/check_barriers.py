@@ -26,7 +26,6 @@ mbarrier operations that are not modelled (`test_wait`, states, arrivals by cp.a
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
@@ -60,6 +59,7 @@ from ..dialects.ptx import (
 )
 from ..dialects.ptx_isa import TABLE, Row
 from ..passes.base import Pass, PassContext
+from ..passes.path_answers import Sizes
 from .barrier_protocol import WARP, Protocol, line_of, named, warps_of
 from .thread_values import Value, evaluate, wrap
 
@@ -301,20 +301,13 @@ class _TooLong(Exception):
     """A walk has gone on for MOST_EVENTS."""
 
 
-class _Sizes:
-    """What the caller states, and which block it is, drawn from the number of a walk."""
+class _Caller(Sizes):
+    """What the caller states, and which block it is."""
 
     def __init__(self, code: _Code, number: int) -> None:
-        self.rng = random.Random(number)
-        self.code, self.number = code, number
+        super().__init__(number, code.steps, code.round)
         self.values: dict[str, int] = {}
         self.kinds = {param.name: param.kind for param in code.kernel.plan.data.params} if code.kernel.plan is not None else {}
-        self.blocks = self.rng.choice((1, 1, 2, 3))
-
-    def trips(self) -> int:
-        """Of a loop: each number up to where slots and parities repeat, in turns; a long one first, which shows how many slots there are."""
-        most = 2 * self.code.round + 2
-        return most + 10 if self.number == 0 else (self.number - 1) % (most + 1) if self.rng.random() < 0.7 else self.rng.randint(0, most)
 
     def of(self, name: str) -> int:
         """A parameter's value, or a special register's."""
@@ -331,8 +324,7 @@ class _Sizes:
             case "stride" | "pointer" | "messages" | "workspace" | "counters":
                 return 1 << 20
             case _:
-                step = self.rng.choice(self.code.steps or [1])
-                return max(0, self.trips() * step - self.rng.choice((0, 0, 1, step // 2))) if self.rng.random() < 0.8 else self.rng.randint(1, 2 * step)
+                return self.extent()
 
     def __str__(self) -> str:
         return ", ".join(f"{name} = {value}" for name, value in self.values.items() if value != 1 << 20)
@@ -343,7 +335,7 @@ class _Walk:
 
     def __init__(self, code: _Code, number: int) -> None:
         self.code = code
-        self.sizes = _Sizes(code, number)
+        self.sizes = _Caller(code, number)
         self.threads = code.threads
         self.values: dict[SSAValue, Value] = {}
         self.protocol = Protocol(code.threads)

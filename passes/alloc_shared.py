@@ -2,7 +2,7 @@
 
 A channel has `depth` buffers, one after another, each at a multiple of what its layout's swizzle wants (the hardware swizzles addresses,
 so the pattern must start where the buffer does). A channel that TMA fills has an mbarrier of 8 bytes for each buffer, which counts
-its bytes (PTX ISA 9.0 §9.7.13.15); one between roles has a second for each, on which its readers arrive. Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
+its bytes (PTX ISA 9.0 §9.7.13.15); one between roles has a second for each, on which its readers arrive; where buffers have parts, each part has its own. Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
 Channels in lockstep have one set of mbarriers, and slot n of one lies beside slot n of the others, %a 0, %b 0, %a 1, %b 1, …, unless their alignment would
 leave gaps.
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Operation, Region
 
@@ -46,7 +47,7 @@ WARP_THREADS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Ring:
-    """A channel's needs: bytes of one buffer (rounded up to `alignment`), and mbarriers for each buffer."""
+    """A channel's needs: bytes of one buffer (rounded up to `alignment`), and mbarriers for each buffer, of all its parts."""
 
     op: async_copy.ChannelOp
     slot_bytes: int
@@ -160,7 +161,7 @@ def region_scratch(region: Region) -> int:
     """`scratch_bound` of what a region holds."""
     bound = 0
     for op in region.walk():
-        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp) and not _renames(op):
+        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp) and not renames(op):
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
         elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
             bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
@@ -188,7 +189,7 @@ def parts_bytes(layout: TVLayout) -> int:
     return -(-layout.num_values // PARTS_VECTOR) * PARTS_VECTOR * 4 * layout.num_threads
 
 
-def _renames(op: Operation) -> bool:
+def renames(op: Operation) -> bool:
     """Whether a reshape leaves every element with the thread that has it, or a conversion on any target does without shared memory."""
     if isinstance(op, ConvertOp):
         return all(conversion_of(op, stmatrix).by != "shared" for stmatrix in (False, True))
@@ -224,7 +225,7 @@ def _ring(channel: async_copy.ChannelOp) -> _Ring:
     alignment = layout.alignment(element_bytes)
     puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
     barriers = int(channel.joins_roles() or any(put.via is not None and put.via.data == "tma" for put in puts)) + int(channel.joins_roles())
-    return _Ring(channel, round_up(layout.size() * element_bytes, alignment), alignment, barriers)
+    return _Ring(channel, round_up(layout.size() * element_bytes, alignment), alignment, barriers * channel.part_count)
 
 
 def _place(kernel: tile.KernelOp, rings: Sequence[_Ring], target: Target) -> None:
@@ -271,7 +272,9 @@ def _too_much(kernel: tile.KernelOp, rings: Sequence[_Ring], total: int, target:
 
     deepest = max((ring.depth for ring in rings), default=1)
     fitting = bisect_right(range(1, deepest + 1), target.max_shared_bytes, key=needed)
-    hint = f"at most {fitting} stages fit" if fitting else "not even one stage fits: make the tiles smaller"
+    stated = next((op.attributes["stages"] for op in (kernel, *inside(kernel, scf.ForOp)) if "stages" in op.attributes), None)
+    pinned = f"stages = {stated.value.data} is stated, and " if isinstance(stated, IntegerAttr) else ""
+    hint = f"{pinned}at most {fitting} stages fit" if fitting else "not even one stage fits: make the tiles smaller"
     return TeselaError.at(
         kernel,
         f"the buffers take {total} bytes of shared memory, a block of {target.name} can have {target.max_shared_bytes}",

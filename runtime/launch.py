@@ -289,8 +289,11 @@ class Call:
         flops: int | None = None,
         nbytes: int | None = None,
         points: int = 0,
+        early: bool = True,
     ):
         self.variant = variant
+        self.early = early
+        """Whether launches may begin while the one before ends, if the plan provides for it."""
         self.points = points
         """Of the logical grid, each of which has its share of the launch's workspace."""
         self.grid = grid
@@ -393,7 +396,7 @@ class Call:
         if kept is not None:
             return kept[1]
         plan = self.variant.plan
-        made = driver.Launcher(function, self.grid, plan.threads, plan.shared_bytes, plan.cluster, plan.programmatic)
+        made = driver.Launcher(function, self.grid, plan.threads, plan.shared_bytes, plan.cluster, plan.programmatic and self.early)
         self._launchers[id(function)] = function, made  # the function is kept, so that no other gets its number
         return made
 

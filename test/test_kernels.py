@@ -13,6 +13,7 @@ from tesela import bf16, f8E4M3FN, f16, f32
 from tesela.dialects.verify import verify_module
 from tesela.kernels import attention, elementwise, fused, matrices, recurrent, rows
 from tesela.simulator.blocks import run_kernel
+from tesela.simulator.launcher import settings
 
 TYPES = {f32: np.float32, f16: np.float16, bf16: ml_dtypes.bfloat16}
 EPSILON = {f32: 2.0**-23, f16: 2.0**-10, bf16: 2.0**-7}
@@ -237,6 +238,24 @@ def test_batched_gemm():
     np.testing.assert_allclose(c, exact(a) @ exact(b), rtol=1e-5, atol=1e-5)
 
 
+SMALL_TILES = [config for config in matrices.TILES if config["BM"] * config["BN"] <= 64 * 128]
+
+
+@pytest.mark.parametrize(("tile", "split"), [(tile, 1 + number % 3) for number, tile in enumerate(SMALL_TILES)] + [(SMALL_TILES[-1], 2)], ids=str)
+def test_products_of_few_rows(tile, split):
+    """Results of 1 to 65 rows by each of the small tiles, in one part, as a cluster of parts, and by way of the workspace; sums over tails of K, and over one trip. Nothing to report."""
+    extents, chosen = ({key: value for key, value in tile.items() if (key in ("BM", "BN")) == is_extent} for is_extent in (True, False))
+    for kernel, order in ((matrices.gemm_nt, "nt"), (matrices.gemm, "nn"), (matrices.gemm_tn, "tn")):
+        compiled = kernel.compile("sm_90a", T=bf16, pins={**chosen, "split": split}, **extents)
+        for m, n, k in ((1, 72, 200), (17, 64, 64), (65, 136, 416)) if order == "nt" else ((33, 72, 136),):
+            a, b = random(m, k, T=bf16), random(k, n, T=bf16, seed=1)
+            c = np.full((m, n), np.nan).astype(ml_dtypes.bfloat16)
+            stored = (np.ascontiguousarray(a.T) if order == "tn" else a, np.ascontiguousarray(b.T) if order == "nt" else b)
+            with settings(races=True, seed=m):
+                compiled(*stored, c, device="sim")
+            close(c, exact(a) @ exact(b), bf16, 4)
+
+
 def attention_by_numpy(q, k, v, scale, causal):
     scores = exact(q) @ exact(k).transpose(0, 2, 1) * scale
     rows, columns = scores.shape[1:]
@@ -286,7 +305,6 @@ def test_attention_with_growing_scores():
 @pytest.mark.parametrize(("d", "rows", "columns"), [(61, 192, 64), (64, 192, 128), (64, 128, 64)])
 def test_attention_by_warpgroups_is_judged(d, rows, columns, causal):
     """Two and three warpgroups, with a producer (rows of 64) and without (of 61, which TMA does not load): trips of every kind, and no report."""
-    from tesela.simulator.launcher import settings
 
     for s, length in ((70, 0), (rows + 8, columns), (70, 3 * columns + 5)):
         q, k, v = (random(1, n, d, T=bf16, seed=n) for n in (s, length, length))
@@ -305,7 +323,6 @@ def bias_by_numpy(q, k, v, scale, bias):
 @pytest.mark.parametrize("kernel", ["dual_gemm", "scaled_gemm", "biased_attention"])
 def test_fused_kernels_are_judged(kernel):
     """Two warpgroups and a producer, through which also go what is scaled and what is added: trips of every kind, and no report."""
-    from tesela.simulator.launcher import settings
 
     with settings(races=True):
         for k in (0, 64, 200, 328):
@@ -328,7 +345,6 @@ def test_fused_kernels_are_judged(kernel):
 @pytest.mark.parametrize("kernel", [fused.tensor_scaled_gemm, fused.tensor_scaled_gemm_f32], ids=lambda kernel: kernel.name)
 def test_products_of_8_bit_floats_with_scales_are_judged(kernel):
     """Trips of every kind, and no report; the sum within what N37 allows, of whole numbers exactly."""
-    from tesela.simulator.launcher import settings
 
     scales = np.float32([0.5]), np.float32([0.25])
     with settings(races=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -70,6 +72,23 @@ def test_a_missing_wait_is_found():
 def test_not_there_or_not_wanted(target, pdl):
     _, programmatic, ptx = lowered(GEMM, target, pdl, T=tesela.bf16, **TILES[1])
     assert not programmatic and "griddepcontrol" not in ptx
+
+
+@pytest.mark.parametrize(
+    ("shared", "blocks", "early"),
+    [
+        (98_368, 96, True), (98_368, 132, True), (98_368, 133, False), (98_368, 264, False), (98_368, 265, True),  # a multiprocessor holds two
+        (60_000, 198, True), (60_000, 199, False), (60_000, 397, True),  # three
+        (200_000, 100, True), (200_000, 1000, True),  # one
+        (1_000, 3000, True),  # many
+    ],
+)  # fmt: skip
+def test_not_where_early_blocks_would_crowd(shared, blocks, early):
+    kernel = GEMM.compile("sm_90a", T=tesela.bf16, BM=64, BN=64)
+    plan = dataclasses.replace(kernel.variant(facts=usual_facts(kernel.contract)).plan, shared_bytes=shared, threads=128)
+    assert plan.programmatic and plan.begins_early(blocks, 132) == early
+    assert not dataclasses.replace(plan, programmatic=False).begins_early(blocks, 132)
+    assert dataclasses.replace(plan, persistent=True).begins_early(blocks, 132)
 
 
 def test_pins():

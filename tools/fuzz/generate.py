@@ -227,7 +227,7 @@ class Generator:
 
     def fill(self, body: Body, scope: Scope, count: int) -> None:
         choices: dict[Callable[[Body, Scope], None], int] = {
-            self.binary: 7, self.unary: 4, self.cast: 3, self.choose: 2, self.more: 3, self.reduce: 2, self.scan: 1, self.fold: 1, self.spread: 2,
+            self.binary: 7, self.unary: 4, self.cast: 3, self.choose: 2, self.more: 3, self.reduce: 2, self.scan: 1, self.spread: 2,
             self.move: 1, self.reshape: 1, self.dot: 1, self.fma: 1, self.save: 1, self.divide: 1, self.compare: 1,
             self.pair: 1, self.count: 1, self.gather: 2, self.scatter: 1, self.atomic: 1, self.inline: 1, self.say: 1, self.promise: 1,
         }  # fmt: skip
@@ -286,13 +286,21 @@ class Generator:
     def scan(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: bool(t.shape) and t.element != "i1"):
             kind, axis = self.random.choice(("sum", "prod", "max", "min")), self.random.randrange(len(a[1].shape))
-            self.add(body, scope, a[1], "tile.scan", [a[0]], kind=kind, axis=axis, exclusive=self.random.random() < 0.3, reverse=self.random.random() < 0.4)
+            draw = self.random.random
+            if draw() < 0.4:
+                self.combine(body, scope, *a, axis)
+                return
+            self.add(body, scope, a[1], "tile.scan", [a[0]], kind=kind, axis=axis, exclusive=draw() < 0.3, reverse=draw() < 0.3)
 
-    def fold(self, body: Body, scope: Scope) -> None:
-        if a := self.pick(scope, lambda t: bool(t.shape) and t.element in p.FOLDED):
-            axis = self.random.randrange(len(a[1].shape))
-            result = Type(a[1].element, (*a[1].shape[:axis], *a[1].shape[axis + 1 :]))
-            self.add(body, scope, result, "tile.fold", [a[0]], axis=axis, by=self.random.choice(p.FOLDS))
+    def combine(self, body: Body, scope: Scope, value: int, kind: Type, axis: int) -> None:
+        """A scan or a fold by a function, of two tiles."""
+        draw, fold = self.random.random, self.random.random() < 0.4
+        names = [name for name in p.COMBINING if name != "steps" or kind.element not in p.FLOATS]
+        result = Type(kind.element, (*kind.shape[:axis], *kind.shape[axis + 1 :])) if fold else kind
+        self.add(
+            body, scope, result, "tile.combine", [value, self.of_type(body, scope, kind)], axis=axis, function=self.random.choice(names), fold=fold,
+            reverse=draw() < 0.4, exclusive=draw() < 0.4, second=draw() < 0.5,
+        )  # fmt: skip
 
     def reduce(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: bool(t.shape) and t.element != "i1"):

@@ -55,8 +55,30 @@ UNARY: dict[str, tuple[str, ...]] = {
 FLOAT_PREDICATES = ("oeq", "one", "olt", "ole", "ogt", "oge", "ueq", "une", "ult", "ule", "ugt", "uge")
 INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
-FOLDS, FOLDED = ("addi", "muli", "maxsi", "minui", "xori", ""), ("i32", "i64")
-"""What a fold combines by, in any grouping the same, and the types that it does so with."""
+
+
+def _steps(n: int, kind: str, floats: bool) -> tuple[str, ...]:
+    """(a, b) then (c, d) is (a·c, c·b + d): not commutative, and exact where integers wrap."""
+    return (f"%p{n} = arith.muli %a{n}, %c{n} : {kind}", f"%t{n} = arith.muli %c{n}, %b{n} : {kind}", f"%q{n} = arith.addi %t{n}, %d{n} : {kind}")
+
+
+def _latest(n: int, kind: str, floats: bool) -> tuple[str, ...]:
+    """The last that is not zero, and what stands beside it."""
+    zero, differs = ("0.0", "une") if floats else ("0", "ne")
+    return (
+        f"%z{n} = arith.constant {zero} : {kind}", f"%m{n} = tile.cmp {differs} %c{n}, %z{n} : {kind} -> i1",
+        f"%p{n} = tile.select %m{n}, %c{n}, %a{n} : i1, {kind}", f"%q{n} = tile.select %m{n}, %d{n}, %b{n} : i1, {kind}",
+    )  # fmt: skip
+
+
+def _extremes(n: int, kind: str, floats: bool) -> tuple[str, ...]:
+    """The greatest of one tile and the least of the other."""
+    most, least = ("arith.maximumf", "arith.minimumf") if floats else ("arith.maxsi", "arith.minsi")
+    return (f"%p{n} = {most} %a{n}, %c{n} : {kind}", f"%q{n} = {least} %b{n}, %d{n} : {kind}")
+
+
+COMBINING = {"steps": _steps, "latest": _latest, "extremes": _extremes}
+"""Functions for scans and folds, exact in whatever way they are associated: what they make of %a, %b and %c, %d is %p, %q."""
 DOTS = tuple(all_dot_types())
 """What a dot may multiply and sum in."""
 EFFECTS = ("tile.store", "tile.store_indexed", "tile.atomic", "tile.print", "tile.assert", "tile.sum_parts")
@@ -419,20 +441,34 @@ class _Renderer:
         """`kind`, `axis`, `exclusive`, `reverse`."""
         kind, axis, what = self.typed(node.args[0]), node.attrs["axis"], node.attrs["kind"]
         require(axis < len(kind.shape) and kind.element in (*FLOATS, *INTEGERS))
-        words = "".join(f" {word}" for word in ("reverse", "exclusive") if node.attrs[word])
-        self.define(node, kind, f"tile.scan {what} {self.name(node.args[0])} axis {axis}{words} : {kind} -> {kind}")
+        how = (" reverse" if node.attrs["reverse"] else "") + (" exclusive" if node.attrs["exclusive"] else "")
+        self.define(node, kind, f"tile.scan {what} {self.name(node.args[0])} axis {axis}{how} : {kind} -> {kind}")
 
-    def op_fold(self, node: Node) -> None:
-        """`axis`, `by`: one of FOLDS, or '' for the last element."""
-        kind, axis, by = self.typed(node.args[0]), node.attrs["axis"], node.attrs["by"]
-        require(axis < len(kind.shape) and kind.element in FOLDED)
-        result = Type(kind.element, (*kind.shape[:axis], *kind.shape[axis + 1 :]))
-        self.define(node, result, f"tile.fold ({self.name(node.args[0])}) axis {axis} : ({kind}) -> ({result}) {{")
+    def op_combine(self, node: Node) -> None:
+        """A scan or a fold (`fold`) by a function of COMBINING over two tiles; `axis`, `reverse`, `exclusive` of a scan; `second`: which result counts."""
+        kind, axis, what = self.typed(node.args[0]), node.attrs["axis"], node.attrs["function"]
+        require(axis < len(kind.shape) and kind.element in (*FLOATS, *INTEGERS) and self.typed(node.args[1]) == kind)
+        floats = kind.element in FLOATS
+        require(what in COMBINING and (what != "steps" or not floats))
+        fold = node.attrs["fold"]
+        result = Type(kind.element, (*kind.shape[:axis], *kind.shape[axis + 1 :])) if fold else kind
+        require(prod(result.shape) <= MAX_ELEMENTS)
+        self.types[node.results[0]] = result
         self.fresh += 1
-        first, second = f"%a{self.fresh}", f"%b{self.fresh}"
-        self.line(f"^bb0({first}: {kind.element}, {second}: {kind.element}):")
-        combined = self.temporary(f"arith.{by} {first}, {second} : {kind.element}") if by else second
-        self.line(f"  tile.yield {combined} : {kind.element}")
+        n = self.fresh
+        names = [self.name(node.results[0]), f"%x{n}"]
+        first, second = reversed(names) if node.attrs["second"] else names
+        how = " reverse" if node.attrs["reverse"] and not fold else ""
+        if node.attrs["exclusive"] and what == "steps" and not fold:
+            self.line(f"%one{n} = arith.constant 1 : {kind.element}")
+            self.line(f"%zero{n} = arith.constant 0 : {kind.element}")
+            how += f" exclusive (%one{n}, %zero{n})"
+        sources = ", ".join(map(self.name, node.args))
+        self.line(f"{first}, {second} = tile.{'fold' if fold else 'scan'} ({sources}) axis {axis}{how} : ({kind}, {kind}) -> ({result}, {result}) {{")
+        self.line(f"^bb0({', '.join(f'%{letter}{n}: {kind.element}' for letter in 'abcd')}):")
+        for line in COMBINING[what](n, kind.element, floats):
+            self.line(f"  {line}")
+        self.line(f"  tile.yield %p{n}, %q{n} : {kind.element}, {kind.element}")
         self.line("}")
 
     def op_join(self, node: Node) -> None:
