@@ -33,6 +33,7 @@ from ..dialects.tile import element_type, shape_of
 from ..dialects.tile_kernel import kernel_of
 from .access import memory_bytes
 from .base import Pass, PassContext
+from .conversions import conversion_of
 from .dot_rules import round_up
 from .join_channels import lockstep_group
 from .scan_layouts import scan_scratch
@@ -189,7 +190,9 @@ def parts_bytes(layout: TVLayout) -> int:
 
 
 def renames(op: Operation) -> bool:
-    """Whether a reshape leaves every element with the thread that has it."""
+    """Whether a reshape leaves every element with the thread that has it, or a conversion on any target does without shared memory."""
+    if isinstance(op, ConvertOp):
+        return all(conversion_of(op, stmatrix).by != "shared" for stmatrix in (False, True))
     if not isinstance(op, tile.ReshapeOp):
         return False
     before, after = op.source.type, op.res.type
@@ -230,12 +233,17 @@ def _place(kernel: tile.KernelOp, rings: Sequence[_Ring], target: Target) -> Non
     if total > target.max_shared_bytes:
         raise _too_much(kernel, rings, total, target)
     at = 0
+    # Whatever lies in one piece is a multiple of its alignment, so that what needs less of it may follow without a gap.
+    pieces: list[list[_Ring]] = []
     for group in _in_groups(sorted(rings, key=lambda ring: -ring.alignment)):
-        together, start = _lie_together(group), at
-        for ring in group:
+        pieces += [group] if _lie_together(group) else [[ring] for ring in group]
+    for piece in sorted(pieces, key=lambda piece: -piece[0].alignment):
+        start = at
+        for ring in piece:
+            assert start % ring.alignment == 0, "the hardware swizzles addresses"
             ring.op.properties["offset"] = IntegerAttr(start, i64)
-            start += ring.slot_bytes * (1 if together else ring.depth)
-        at += sum(ring.slot_bytes * ring.depth for ring in group)
+            start += ring.slot_bytes
+        at += sum(ring.slot_bytes * ring.depth for ring in piece)
     for group in _in_groups(rings):
         if group[0].barriers:
             for ring in group:

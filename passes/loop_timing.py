@@ -22,7 +22,7 @@ from math import prod
 
 from xdsl.dialects import arith, math, scf
 from xdsl.dialects.builtin import ModuleOp, TensorType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.async_roles import role_of
@@ -242,9 +242,9 @@ def _work(op: Operation, groups: int) -> dict[str, float]:
     return {unit: count / LANES_PER_CLOCK[unit] / groups for unit, count in lanes.items() if count}
 
 
-def _held(kind: TensorType) -> int:
-    """Elements that all threads of the block hold of a tile, those that several hold counted as often."""
-    if isinstance(kind.encoding, TVLayoutAttr):
+def _held(kind: Attribute) -> int:
+    """Elements that all threads of the block hold of a tile, those that several hold counted as often; 1 of a scalar."""
+    if isinstance(kind, TensorType) and isinstance(kind.encoding, TVLayoutAttr):
         layout = kind.encoding.data
         return layout.num_threads * layout.num_values
     return prod(shape_of(kind))

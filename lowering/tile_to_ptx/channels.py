@@ -367,7 +367,7 @@ def _put(ctx: Context, op: async_copy.PutOp) -> None:
     ctx.order_access(op.array, "r")
     if via == "cp.async":
         width = dot_rules.copy_bytes(op, channel.layout, ctx.divisor, align)
-        if width < 4:
+        if width not in dot_rules.CP_ASYNC_BYTES:
             raise ctx.error(op, f"cp.async cannot load this tile of %{name}: {choice.reason}", 'write via "ld"')
         _put_cp_async(ctx, op, channel, address, width)
     else:
@@ -471,8 +471,7 @@ class _TmaCopy:
         of, others = self.put.tile_dims(), _other_dims(self.put)
         starts = [coordinate(ctx, index) for index in self.put.indices]
         rank = len(of) + len(others)
-        where = "cta" if self.put.multicast is None else "cluster"
-        opcode = f"cp.async.bulk.tensor.{rank}d.shared::{where}.global.tile.mbarrier::complete_tx::bytes"
+        opcode = dot_rules.tma_load_opcode(rank, cluster=self.put.multicast is not None)
         address, mask = self.address, []
         if self.put.multicast is not None:
             opcode += ".multicast::cluster"
@@ -521,7 +520,7 @@ def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address:
     whole = extent_divisor(ctx.kernel, op.array, of[inner]) % vector == 0
     holder = ctx.first_holder(layout)
     _, after = distances(ctx, op.array, of[inner], indices[of[inner]], layout, inner, channel.shape[inner])
-    opcode = f"cp.async.{'cg' if width == 16 else 'ca'}.shared.global"
+    opcode = dot_rules.cp_async_opcode(width)
     sizes: dict[int, SSAValue] = {}
     for i, coord in enumerate(coords):
         destination = ctx.add(_one(ctx, target.address, i), target.offsets[i])

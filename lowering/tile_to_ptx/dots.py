@@ -41,7 +41,7 @@ from ...dialects.ptx import reg
 from ...passes import dot_rules, join_dots
 from ...passes.descriptors import Operand, descriptor_form
 from ...passes.dot_rules import WGMMA_ROWS, DotChoice
-from ...passes.dot_types import DotKind, dot_kind, operand_elements
+from ...passes.dot_types import EMULATED, DotKind, dot_kind, operand_elements
 from .channels import buffer_of
 from .context import Context, lowers
 from .eight_bits import to_f16_pairs
@@ -138,7 +138,7 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
             count = n // 2 // per_register
             part = ctx.concat([ctx.pick(acc, range(at, at + count)) for acc in accs])
             at += count
-            opcode = f"wgmma.mma_async.sync.aligned.m64n{n * len(dots)}k{choice.step}.{kind.acc}.{kind.lhs}.{kind.rhs}"
+            opcode = kind.wgmma_opcode(n * len(dots))
             for step in range(steps):
                 b, form = right
                 b = _advance(ctx, b, form.at(piece * choice.pieces[0], step * choice.step))
@@ -215,6 +215,8 @@ def _dot(ctx: Context, op: tile.DotOp) -> None:
     depth = len(shape.batch)
     lhs = _Fragments(ctx, op.lhs, choice.lhs, depth + 1, shape.k, kind, choice.step)
     rhs = _Fragments(ctx, op.rhs, choice.rhs, depth, shape.k, kind, choice.step)
+    if kind.emulated:
+        ctx.note(EMULATED)
     if choice.unit == "fma":
         ctx.set(op.res, _fma_dot(ctx, op, choice, kind, lhs, rhs))
         return
@@ -227,18 +229,15 @@ def _dot(ctx: Context, op: tile.DotOp) -> None:
         a = lhs.step(k, [(*at[:-2], at[-2] + m, k + j) for at in tiles for j in (0, half) for m in of_rows])
         b = rhs.step(k, [(*at[:-2], k + j, at[-1] + n) for at in tiles for j in (0, half) for n in of_columns])
         left, right, _ = operand_elements(op)
-        types = [kind.lhs, kind.rhs]
         if choice.swapped:
-            a, b, left, right, types = b, a, right, left, types[::-1]
+            a, b, left, right = b, a, right, left
         if kind.emulated:
-            opcode = f"mma.sync.aligned.m16n8k16.row.col.{kind.acc}.f16.f16.{kind.acc}"
             for low, high in zip(_f16_halves(ctx, a, left), _f16_halves(ctx, b, right)):
-                acc = ctx.inst(opcode, [low, high, acc], [acc.type])
+                acc = ctx.inst(kind.mma_opcode(), [low, high, acc], [acc.type])
             continue
         if kind.lhs == "tf32":
             a, b = (ctx.inst("cvt.rna.tf32.f32", [x], [x.type]) for x in (a, b))
-        opcode = f"mma.sync.aligned.m16n8k{choice.step}.row.col.{kind.acc}.{'.'.join(types)}.{kind.acc}"
-        acc = ctx.inst(opcode, [a, b, acc], [acc.type])
+        acc = ctx.inst(kind.mma_opcode(choice.swapped), [a, b, acc], [acc.type])
     ctx.set(op.res, acc)
 
 
@@ -266,7 +265,7 @@ def _fma_dot(
         for i in range(len(positions)):
             x = ctx.pick(a, [i * len(rows) + j for j in left])
             y = ctx.pick(b, [i * len(columns) + j for j in right])
-            acc = ctx.inst(f"fma.rn.{kind.acc}", [x, y, acc], [acc.type])
+            acc = ctx.inst(kind.fma_opcode, [x, y, acc], [acc.type])
     return acc
 
 

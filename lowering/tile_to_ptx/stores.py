@@ -28,6 +28,7 @@ from ...dialects import async_copy
 from ...dialects.launch_plan import Requirement, TensorMapSpec
 from ...passes.access import memory_bytes
 from ...passes.alloc_shared import slot_stride
+from ...passes.dot_rules import tma_store_opcode
 from ...passes.stage_stores import WarpRows, part_layout, part_of, warp_rows
 from .channels import coordinate, require_coordinates
 from .context import Context, lowers
@@ -92,7 +93,7 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
                 for start in form.starts:
                     coords = [ctx.add(at[of[d]], corner[d] + start[d]) for d in form.order] + [at[d] for d in others]
                     source = ctx.add(ctx.add(buffer, shared.offset(start) * size), ctx.mul(first_row, extents[inner] * size))
-                    ctx.inst(f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group", [tensormap, ctx.concat(coords), source])
+                    ctx.inst(tma_store_opcode(rank), [tensormap, ctx.concat(coords), source])
             ctx.inst("cp.async.bulk.commit_group")
 
         ctx.if_(issuer, issue)

@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import Any
 
+from ...passes.dot_types import all_dot_types
+
 FLOATS = ("f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2")
 APPROXIMABLE = ("f16", "bf16", "f32")
 INTEGERS = ("i8", "i16", "i32", "i64")
@@ -77,15 +79,15 @@ def _extremes(n: int, kind: str, floats: bool) -> tuple[str, ...]:
 
 COMBINING = {"steps": _steps, "latest": _latest, "extremes": _extremes}
 """Functions for scans and folds, exact in whatever way they are associated: what they make of %a, %b and %c, %d is %p, %q."""
-DOTS = {"f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", "i8": "i32", "f8E4M3FN": "f32", "f8E5M2": "f32"}
-"""Operand type of a dot -> accumulator type."""
+DOTS = tuple(all_dot_types())
+"""What a dot may multiply and sum in."""
 EFFECTS = ("tile.store", "tile.store_indexed", "tile.atomic", "tile.print", "tile.assert", "tile.sum_parts")
 """Operations that do something although nobody uses a result."""
 ATOMICS: dict[str, tuple[str, ...]] = {
-    "add": ("i32", "i64", "f32", "f64"), **dict.fromkeys(("max", "min", "exchange", "cas"), ("i32", "i64", "f32")),
+    "add": ("i32", "i64", "f32", "f64", "f16", "bf16"), **dict.fromkeys(("max", "min", "exchange", "cas"), ("i32", "i64", "f32")),
     **dict.fromkeys(("and", "or", "xor"), ("i32", "i64")),
 }  # fmt: skip
-"""Atomic updates -> the element types that every target has them for (f16 and f64 beyond those: tile_indexed.py)."""
+"""Atomic updates -> the element types that a target has them for (bf16: of sm_90 on)."""
 INLINE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("add.s32 $0, $1, $2;", ("i32",), ("i32", "i32")),
     ("sub.s32 $0, $2, $3; xor.b32 $1, $0, $2;", ("i32", "i32"), ("i32", "i32")),
@@ -101,7 +103,7 @@ INLINE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 """Inline PTX: (text, element types of the results, of the operands)."""
 MOST_PRINTED = 16
 """Elements of a tile that is printed."""
-MAX_ELEMENTS = 8192
+MAX_ELEMENTS = 16384
 MAX_WHILE_TRIPS = 3
 
 
@@ -419,11 +421,13 @@ class _Renderer:
         self.define(node, result, f"tile.reshape {self.name(node.args[0])} : {kind} -> {result}")
 
     def op_transpose(self, node: Node) -> None:
-        """`permutation`."""
+        """`permutation`, and perhaps the text of a `layout` that the result is pinned to."""
         kind, order = self.typed(node.args[0]), node.attrs["permutation"]
+        pinned = node.attrs.get("layout")
         require(sorted(order) == list(range(len(kind.shape))) and kind.shape)
         result = Type(kind.element, tuple(kind.shape[i] for i in order))
-        self.define(node, result, f"tile.transpose {self.name(node.args[0])} {list(order)} : {kind} -> {result}")
+        word = f" {{layout = #layout.tv<{pinned}>}}" if pinned else ""
+        self.define(node, result, f"tile.transpose {self.name(node.args[0])} {list(order)}{word} : {kind} -> {result}")
 
     def op_reduce(self, node: Node) -> None:
         """`kind`, `axis`."""
@@ -493,11 +497,15 @@ class _Renderer:
         self.define(node, result, f"tile.histogram {self.name(node.args[0])} : {kind} -> {result}")
 
     def op_dot(self, node: Node) -> None:
+        """`precision`: of f32 operands "tf32", else ""."""
         a, b, c = (self.typed(arg) for arg in node.args)
-        require(len(a.shape) == len(b.shape) == len(c.shape) >= 2 and a.element == b.element)
-        require(DOTS.get(a.element) == c.element and a.shape[:-2] == b.shape[:-2] == c.shape[:-2])
+        precision = node.attrs["precision"]
+        require(len(a.shape) == len(b.shape) == len(c.shape) >= 2)
+        require(any((a.element, b.element, c.element, precision) == (t.lhs, t.rhs, t.acc, t.precision) for t in DOTS))
+        require(a.shape[:-2] == b.shape[:-2] == c.shape[:-2])
         require(a.shape[-1] == b.shape[-2] and (a.shape[-2], b.shape[-1]) == c.shape[-2:])
-        self.define(node, c, f"tile.dot {', '.join(map(self.name, node.args))} : {a}, {b} -> {c}")
+        word = f' {{precision = "{precision}"}}' if precision else ""
+        self.define(node, c, f"tile.dot {', '.join(map(self.name, node.args))}{word} : {a}, {b} -> {c}")
 
     # --- Memory ---
 
