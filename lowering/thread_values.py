@@ -56,6 +56,7 @@ NUMBERS: dict[str, Callable[..., Value]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul_lo": lambda a, b: a * b,
+    "mul_hi": lambda a, b: a * b >> 32,
     "mul_wide": lambda a, b: a * b,
     "mad_lo": lambda a, b, c: a * b + c,
     "mad_wide": lambda a, b, c: a * b + c,
@@ -73,7 +74,7 @@ NUMBERS: dict[str, Callable[..., Value]] = {
     "cvt": lambda a: a,
 }
 """Meanings of instructions on whole numbers, before they wrap round."""
-UNSIGNED = frozenset({"shr", "min", "max", "div", "rem"})
+UNSIGNED = frozenset({"shr", "min", "max", "div", "rem", "mul_hi"})
 """Those that tell unsigned numbers from signed ones."""
 COMPARISONS = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal}
 COMPARISONS |= {"lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal}
@@ -97,7 +98,7 @@ def evaluate(row: Row, args: Sequence[Value]) -> Value:
         return args[0]  # the blocks of a cluster do the same: what is sent to another's mbarrier, another sends to this one's
     if meaning == "shfl":
         return _lane_of_each_warp(args[0], args[1]) if row.args.get("mode") == "idx" else None
-    if meaning not in NUMBERS or "sat" in row.args:
+    if meaning not in NUMBERS or "sat" in row.args or meaning == "mul_hi" and _bits(type_) != 32:
         return None
     source = type_ = str(row.args.get("from", type_)) if meaning == "cvt" else type_
     if meaning == "cvt":
