@@ -343,9 +343,8 @@ def option_of(problem: ScheduleProblem, loop: LoopProblem, way: Way) -> Option:
     room = loop.room(way)
     spare = round(_late_copies(loop.loop, way.stages, loop.runs * loop.trips, way.light))
     if loop.bound is None:
-        waits = int(_waits(loop, way.stages) / problem.unit)
-        cost = (waits, spare, 0, room)
-        return Option(str(way), room, cost, lambda: cost, way, cost)
+        known = (int(_waits(loop, way.stages) / problem.unit), spare, 0, room)
+        return Option(str(way), room, known, lambda: known, way, known)
     times = loop.runs * loop.trips
     own = max(0, int(times * (loop.alone(way) - loop.alone_bound) / problem.unit))
     bound = loop.bound

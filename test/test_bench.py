@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import re
 import sys
@@ -290,11 +289,7 @@ def test_a_table_without_results_says_how_they_are_made(tmp_path):
     assert "python bench/all.py --part fp8" in load("tables").rewrite(document)
 def test_random_loops_are_counted_and_few_cover_all(tmp_path, monkeypatch, capsys):
     """What a run found, resumed from its file; the few programs that cover as much; and that what is missing fails a whole run."""
-    path = Path(__file__).parent.parent / "bench" / "fuzz_loops.py"
-    spec = importlib.util.spec_from_file_location("bench_random_loops", path)  # the programs are those of test/random_loops.py
-    assert spec is not None and spec.loader is not None
-    random_loops = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(random_loops)
+    random_loops = load("fuzz_loops")
     names = sorted(random_loops.REQUIRED)
     ran: list[int] = []
 
@@ -307,7 +302,7 @@ def test_random_loops_are_counted_and_few_cover_all(tmp_path, monkeypatch, capsy
     monkeypatch.setattr(random_loops, "piece", piece)
     monkeypatch.setattr(random_loops, "ProcessPoolExecutor", lambda processes: ThreadPoolExecutor(1))
     file = tmp_path / "loops.json"
-    common = ["random_loops.py", "--programs", str(4 * random_loops.PIECE), "--json", str(file)]
+    common = ["fuzz_loops.py", "--programs", str(4 * random_loops.PIECE), "--json", str(file)]
     monkeypatch.setattr(sys, "argv", [*common, "--part", "0/2"])
     assert random_loops.main() == 0 and ran == [0, 2]
     assert "not covered: " in capsys.readouterr().out

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tesela.dialects.ptx_isa import UNITS
 from tesela.passes.machine_costs import MEASURED
 from tesela.runtime.assemble import assemble, find_ptxas
 
@@ -54,3 +55,13 @@ def test_probes_assemble_and_keep_their_work(probe):
     """Nothing is spilled or serialised; what is counted is in the text, and stays since its results may be stored."""
     assembled = assemble(text(probe), "sm_90a", line_info=False)
     assert assembled.messages == [] and assembled.spills == 0
+
+
+def test_the_instruction_table_says_the_same():
+    """Whole clocks of one warp's instruction on a quarter of the multiprocessor, and latencies."""
+    figures = {name: figure["value"] for name, figure in CALIBRATION["figures"].items()}
+    for unit, rate in (("fma", "fma"), ("mufu", "ex2"), ("cvt", "convert"), ("shuffle", "shuffle")):
+        assert UNITS[unit].issue == round(32 / (figures[f"{rate}_lanes_per_clock"] / 4)), unit
+    for unit, figure in (("tma", "tma_l2_mean"), ("wgmma", "wgmma_n64_batch"), ("barrier", "bar_sync_256_clocks")):
+        assert UNITS[unit].latency == pytest.approx(figures[figure], rel=0.03), unit
+    assert UNITS["wgmma"].issue == round(figures["wgmma_n64_clocks"])
