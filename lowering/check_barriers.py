@@ -572,7 +572,15 @@ class _Walk:
         return None if base is None else base + offsets[number if number < len(offsets) else 0]
 
     def _wait_parity(self, op: WaitParityOp, mask: np.ndarray) -> Steps:
-        address = self._number_at(op, op.barrier, mask, "the mbarrier's address") + (op.offset.value.data if isinstance(op.offset, IntegerAttr) else 0)
+        found = self._registers(op.barrier)[0]
+        if found is None:
+            self._known(op, None, "the mbarrier's address")
+        addresses = np.broadcast_to(found, mask.shape)
+        for address in np.unique(addresses[mask]):  # warpgroups wait for their own part of a slot: one after another is an order in which they may
+            yield from self._wait_at(op, int(address) + (op.offset.value.data if isinstance(op.offset, IntegerAttr) else 0), mask & (addresses == address))
+        return []
+
+    def _wait_at(self, op: WaitParityOp, address: int, mask: np.ndarray) -> Steps:
         parity = self._number_at(op, op.phase, mask, "the parity")
         self._count()
         self.seen.setdefault(op, set()).add(address)
@@ -618,7 +626,10 @@ class _Walk:
                 for number in range(op.repeats()):
                     address = self._addresses(op, args[0], number)
                     if address is not None and self.protocol.fills:
-                        self.protocol.read(op, np.unique(address[mask]) if isinstance(address, np.ndarray) else [address], mask, False)
+                        warp_of = np.arange(len(mask)) // WARP
+                        for warp in warps_of(mask):  # each reads what is its own
+                            own = mask & (warp_of == warp)
+                            self.protocol.read(op, np.unique(address[own]) if isinstance(address, np.ndarray) else [address], own, False)
             case "bar_sync":
                 which = self._number_at(op, args[0], mask, "the barrier's number")
                 count = self._number_at(op, args[1], mask, "the barrier's threads") if len(args) > 1 else self.threads
