@@ -1,17 +1,17 @@
-// What is added to a product's result is read into registers, by each warpgroup its own 64 rows: it has mbarriers for each, in the one slot that memory has room for.
+// What is added to a product's result is read into registers, by each warpgroup its own 64 rows: it has mbarriers for each, in every slot.
 // RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops,split-slots,verify" --target sm_90a | FileCheck %s --check-prefix=SPLIT
 // RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops,split-slots{when=never},verify" --target sm_90a | FileCheck %s --check-prefix=WHOLE
 // RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops,split-slots,alloc-shared,tile-to-ptx,assign-registers" --target sm_90a | FileCheck %s --check-prefix=PTX
 
 // SPLIT: %a_channel = async.channel depth 1 parts 2 :
-// SPLIT-NEXT: %b_channel = async.channel depth 3 :
-// SPLIT-NEXT: %x_channel = async.channel depth 1 parts 2 :
+// SPLIT-NEXT: %b_channel = async.channel depth 2 :
+// SPLIT-NEXT: %x_channel = async.channel depth 2 parts 2 :
 // WHOLE: %a_channel = async.channel depth 1 :
-// WHOLE-NEXT: %b_channel = async.channel depth 3 :
-// WHOLE-NEXT: %x_channel = async.channel depth 1 :
+// WHOLE-NEXT: %b_channel = async.channel depth 2 :
+// WHOLE-NEXT: %x_channel = async.channel depth 2 :
 
 // Two mbarriers for each part of a slot: on the empty one of a part arrive the four warps of one warpgroup, on that of %b a thread of each of two.
-// PTX-COUNT-14: mbarrier.init.shared::cta.b64
+// PTX-COUNT-16: mbarrier.init.shared::cta.b64
 // PTX-NOT: mbarrier.init
 // PTX: setmaxnreg.dec
 // The producer has a warp for each channel. That of %a, and that of %x, wait for one part, announce it and copy it, then do so for the other; %b's does so once for all.
