@@ -90,7 +90,8 @@ def run(part: Part, folder: Path, limit: float, log: Any) -> dict[str, Any]:
 
 
 def pack(folder: Path, target: Path) -> None:
-    """All results and the log in one file."""
+    """All results and the log in one file; makes its folder."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(target, "w:gz") as tar:
         for path in sorted((*folder.glob("*.json"), folder / LOG)):
             if path.exists():

@@ -2,6 +2,7 @@
 
     python bench/assembled.py                     # all: some 20 minutes of one core
     python bench/assembled.py gemm layer_norm     # these kernels
+    python bench/assembled.py --processes 16 --json bench/results/assembled.json     # goes on where the file ends
 
 Prints a line for each program about which an assembler has something to say (C75xx, spills, warnings), and ends with status 1 if there was one.
 """
@@ -10,11 +11,18 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import pkgutil
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+from rounds import environment, write_json
 
 import tesela
 from tesela import kernels
@@ -62,7 +70,7 @@ def cases(names: Sequence[str] = ()) -> Iterator[Case]:
             continue
         for values in MORE.get(name) or function.variants or [{}]:
             for T in TYPES if function.type_variables else [None]:
-                types = {} if T is None else {"T": getattr(tesela, T)}
+                types = {name: getattr(tesela, T if name == "T" and T else "f32") for name in function.type_variables}
                 for target in TARGETS:
                     for facts in ("usual", "divisible", "weakest"):
                         yield Case(name, tuple((values | types).items()), target, facts)
@@ -88,19 +96,61 @@ def complaints(case: Case) -> list[str]:
         if "shared memory" in str(error):
             return []
         raise
-    return [f"{assembler.path}: {message.message}" for assembler in find_ptxas() for message in assemble(ptx, case.target, assembler=assembler).messages]
+    return [f"ptxas {assembler.version()}: {message.message}" for assembler in find_ptxas() for message in assemble(ptx, case.target, assembler=assembler).messages]
+
+
+def commit() -> str:
+    """The commit that is compiled; results of another are not gone on with."""
+    return subprocess.run(("git", "rev-parse", "--short=12", "HEAD"), cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def one(case: Case) -> dict[str, Any]:
+    """A row of the results."""
+    return {"program": str(case), "complaints": complaints(case)}
+
+
+def results(done: dict[str, dict[str, Any]], commit: str) -> dict[str, Any]:
+    """The results file's contents."""
+    rows = list(done.values())
+    return {
+        "benchmark": "assembled",
+        **environment(),
+        "asked": commit,
+        "assemblers": [f"ptxas {assembler.version()}" for assembler in find_ptxas()],
+        "programs": len(rows),
+        "with_complaints": sum(bool(row["complaints"]) for row in rows),
+        "rows": rows,
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernels", nargs="*", help="which kernels (default: all)")
-    wrong = count = 0
-    for case in cases(parser.parse_args().kernels):
-        count += 1
-        for message in complaints(case):
-            wrong += 1
-            print(f"{case}: {message}", flush=True)
-    print(f"{count} programs, {wrong} complaints")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the results; go on with what is there of the same commit")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="begin nothing after as long")
+    arguments = parser.parse_args()
+    done: dict[str, dict[str, Any]] = {}
+    at = commit()
+    if arguments.json and arguments.json.exists() and (before := json.loads(arguments.json.read_text()))["asked"] == at:
+        done = {row["program"]: row for row in before["rows"]}
+    end = time.monotonic() + arguments.seconds if arguments.seconds else None
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        jobs = [pool.submit(one, case) for case in cases(arguments.kernels) if str(case) not in done]
+        for number, finished in enumerate(as_completed(jobs), 1):
+            if finished.cancelled():
+                continue
+            row = finished.result()
+            done[row["program"]] = row
+            for message in row["complaints"]:
+                print(f"{row['program']}: {message}", flush=True)
+            if end is not None and time.monotonic() > end:
+                for job in jobs:
+                    job.cancel()
+            if arguments.json and (number % 20 == 0 or number == len(jobs) or end is not None):
+                write_json(arguments.json, results(done, at))
+    wrong = sum(len(row["complaints"]) for row in done.values())
+    print(f"{len(done)} programs, {wrong} complaints")
     return 1 if wrong else 0
 
 

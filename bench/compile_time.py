@@ -39,7 +39,7 @@ TARGETS = ("sm_90a", "sm_80")
 
 def parts(name: str, target: str, with_assembler: bool) -> dict[str, float]:
     """The milliseconds of one compilation, by part, in order; `total` is up to the PTX text."""
-    from tesela.lowering.pipeline import compile_kernel
+    from tesela.lowering.pipeline import Lowering, finish
 
     path, values = PROGRAMS[name]
     function = python_kernel(path, name)
@@ -49,7 +49,7 @@ def parts(name: str, target: str, with_assembler: bool) -> dict[str, float]:
     traced = time.perf_counter()
     special = specialize(module, name, usual_facts(contract_of(kernels_of(module)[name])))
     specialized = time.perf_counter()
-    compiled = compile_kernel(special, name, target)
+    compiled = finish(Lowering(special, target))
     total = time.perf_counter() - start
     times["trace"] = (traced - start) * 1e3
     times["specialize"] = (specialized - traced) * 1e3

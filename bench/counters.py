@@ -35,6 +35,7 @@ from tesela.simulator import settings
 from tesela.simulator.machine import Machine
 from tesela.simulator.observer import Observer
 from tesela.simulator.profile import bank_wavefronts, sectors
+from tesela.tools.cli import main as command_line
 
 BF16 = ml_dtypes.bfloat16
 COMPARED = {
@@ -73,8 +74,26 @@ CONFLICTS = "shared, conflicts"
 NCU = ("/usr/local/cuda/bin/ncu",)
 """Where it is looked for beside PATH."""
 
-Launch = tuple[Any, dict[str, Any], dict[str, Any]]
-"""A kernel, its arguments, its constants."""
+Launch = Callable[[str], object]
+"""Launches a kernel once on a device, 'sim' or 'cuda'."""
+
+PATTERN = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry pattern(.param .b64 places, .param .b64 y)
+{
+  .shared .align 16 .b8 s[4096];
+  .reg .b32 %t, %a, %s, %o, %z, %v<4>; .reg .b64 %p, %y, %d;
+  mov.u32 %t, %tid.x; mov.u32 %s, s; mov.b32 %z, 0; shl.b32 %a, %t, 4; add.s32 %a, %a, %s;
+ZEROS
+  bar.sync 0; ld.param.b64 %p, [places]; ld.param.b64 %y, [y];
+  mul.wide.u32 %d, %t, 4; add.s64 %p, %p, %d; ld.global.b32 %o, [%p]; add.s32 %o, %o, %s;
+  ld.shared.FORM REGISTERS, [%o];
+  mul.wide.u32 %d, %t, SIZE; add.s64 %y, %y, %d; st.global.FORM [%y], REGISTERS;
+  ret;
+}
+"""
+"""A warp reads SIZE bytes a lane from shared memory, each where `places` says."""
 
 
 def array(*shape: int, dtype: Any = BF16) -> np.ndarray:
@@ -85,30 +104,55 @@ def array(*shape: int, dtype: Any = BF16) -> np.ndarray:
 def product(order: str, m: int, n: int, k: int) -> Launch:
     a, b = (k, m) if order == "tn" else (m, k), (n, k) if order == "nt" else (k, n)
     kernel = {"nt": matrices.gemm_nt, "nn": matrices.gemm, "tn": matrices.gemm_tn}[order]
-    return kernel, {"A": array(*a), "B": array(*b), "C": np.zeros((m, n), BF16)}, {}
+    return of(kernel, {"A": array(*a), "B": array(*b), "C": np.zeros((m, n), BF16)})
 
 
 def attend(heads: int, length: int, head: int) -> Launch:
     q, k, v = (array(heads, length, head) for _ in range(3))
-    return attention.attention, {"q": q, "k": k, "v": v, "out": np.zeros_like(q), "scale": head**-0.5}, {"HEAD": head}
+    return of(attention.attention, {"q": q, "k": k, "v": v, "out": np.zeros_like(q), "scale": head**-0.5}, HEAD=head)
 
 
-def along(kernel: Any, m: int, n: int, **constants: Any) -> Launch:
+def along(kernel: Any, m: int, n: int) -> Launch:
     """A kernel along the rows of a matrix."""
     x = array(m, n)
     arguments = {"x": x, "y": np.zeros_like(x)}
     if kernel is rows.layer_norm:
         arguments |= {"weight": array(n), "bias": array(n)}
-    return kernel, arguments, constants
+    return of(kernel, arguments)
 
 
-def transposed(m: int, n: int, dtype: Any, **constants: Any) -> Launch:
-    x = array(m, n, dtype=dtype)
-    return elementwise.transpose, {"x": x, "y": np.zeros((n, m), dtype)}, constants
+def transposed(m: int, n: int, dtype: Any) -> Launch:
+    return of(elementwise.transpose, {"x": array(m, n, dtype=dtype), "y": np.zeros((n, m), dtype)})
 
 
-def summed(m: int, n: int, parts: int, **constants: Any) -> Launch:
-    return rows.column_sum, {"x": array(m, n), "y": np.zeros((parts, n), np.float32)}, constants
+def summed(m: int, n: int, parts: int) -> Launch:
+    return of(rows.column_sum, {"x": array(m, n), "y": np.zeros((parts, n), np.float32)})
+
+
+def of(kernel: Any, arguments: dict[str, Any], **constants: Any) -> Launch:
+    """A launch of a kernel whose type variable T is the element type of its first array."""
+    first = next(value for value in arguments.values() if isinstance(value, np.ndarray))
+    element = tesela.bf16 if first.dtype == BF16 else tesela.f32
+    return lambda device: kernel.compile(target="sm_90a", T=element, **constants)(**arguments, device=device)
+
+
+def pattern(size: int, place: Callable[[np.ndarray], np.ndarray]) -> Launch:
+    """A launch of PATTERN; `place` gives each lane's offset in shared memory."""
+    words = size // 4
+    registers = f"{{{', '.join(f'%v{i}' for i in range(words))}}}" if words > 1 else "%v0"
+    zeros = "\n".join(f"  st.shared.v4.b32 [%a+{at}], {{%z, %z, %z, %z}};" for at in range(0, 4096, 512))
+    text = PATTERN.replace("ZEROS", zeros).replace("FORM", f"v{words}.b32" if words > 1 else "b32").replace("REGISTERS", registers).replace("SIZE", str(size))
+
+    def run(device: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="tesela-") as folder:
+            program, places = Path(folder) / "pattern.ptx", Path(folder) / "places.npy"
+            program.write_text(text)
+            np.save(places, place(np.arange(32)).astype(np.int32))
+            launched = ["--grid", "1", "--block", "32", "--param", f"places={places}", "--param", "y=zeros:f32:128"]
+            if command_line(["run", str(program), *launched, "--device", device]):
+                raise RuntimeError("the pattern was not launched")
+
+    return run
 
 
 SMALL: dict[str, Callable[[], Launch]] = {
@@ -121,6 +165,16 @@ SMALL: dict[str, Callable[[], Launch]] = {
     "transpose f32 512×512": lambda: transposed(512, 512, np.float32),
     "transpose bf16 512×512": lambda: transposed(512, 512, BF16),
     "transpose bf16 500×300": lambda: transposed(500, 300, BF16),
+    "4 bytes a lane, every second word": lambda: pattern(4, lambda lane: 8 * lane),
+    "8 bytes a lane, side by side": lambda: pattern(8, lambda lane: 8 * lane),
+    "8 bytes a lane, one word for all": lambda: pattern(8, lambda lane: 0 * lane),
+    "8 bytes a lane, a word for two": lambda: pattern(8, lambda lane: lane // 2 * 8),
+    "8 bytes a lane, both halves the same": lambda: pattern(8, lambda lane: lane % 16 * 8),
+    "8 bytes a lane, one word for each half": lambda: pattern(8, lambda lane: lane // 16 * 128),
+    "16 bytes a lane, side by side": lambda: pattern(16, lambda lane: 16 * lane),
+    "16 bytes a lane, one word for all": lambda: pattern(16, lambda lane: 0 * lane),
+    "16 bytes a lane, a word for four": lambda: pattern(16, lambda lane: lane // 4 * 16),
+    "16 bytes a lane, one word for each quarter": lambda: pattern(16, lambda lane: lane // 8 * 128),
     "softmax bf16 64×8192": lambda: along(rows.softmax, 64, 8192),
     "softmax bf16 64×1000": lambda: along(rows.softmax, 64, 1000),
     "layer_norm bf16 64×8192": lambda: along(rows.layer_norm, 64, 8192),
@@ -161,24 +215,16 @@ class Counts(Observer):
 
 
 def simulated(make: Callable[[], Launch]) -> dict[str, int]:
-    kernel, arguments, constants = make()
     counts = Counts()
     with settings(observer=counts):
-        kernel.compile(target="sm_90a", **constants, **types(kernel, arguments))(**arguments, device="sim")
+        make()("sim")
     return {**counts.found, CONFLICTS: counts.conflicts}
-
-
-def types(kernel: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The type variable T of a kernel: the element type of its first array."""
-    first = next(value for value in arguments.values() if isinstance(value, np.ndarray))
-    return {"T": tesela.bf16 if first.dtype == BF16 else tesela.f32}
 
 
 def launch_all(names: Sequence[str]) -> None:
     """What runs under ncu: every case once, on the GPU."""
     for name in names:
-        kernel, arguments, constants = {**SMALL, **LARGE}[name]()
-        kernel.compile(target="sm_90a", **constants, **types(kernel, arguments))(**arguments, device="cuda")
+        {**SMALL, **LARGE}[name]()("cuda")
 
 
 def find_ncu() -> str | None:

@@ -1,9 +1,9 @@
-"""What becomes of a loop's dots (in flight, a trip late, awaited), each beside the others and what the scheduler chooses, in one run by the method of rounds.py.
+"""What becomes of a loop's dots (in flight, a trip late, awaited), and roles or one stream, each beside the others and what is chosen, in one run by the method of rounds.py.
 
     python bench/dot_structures.py --json bench/results/dot_structures.json
-    python bench/dot_structures.py --only gemm --rounds 5
+    python bench/dot_structures.py --case D128 64×256 --rounds 5
 
-Needs a GPU and torch. The kernels are the same source each time; `pipeline-loops{dots=…}` states the structure, where it is possible. It shows whether the model that
+Needs a GPU and torch. The kernels are the same source each time; options of passes state the structure, where it is possible. It shows whether the model that
 `passes/schedule_problem.py` chooses by is right. Results are compared with a float64 reference first.
 """
 
@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +28,19 @@ from tesela.kernels.attention import attention
 from tesela.kernels.matrices import gemm_nt
 from tesela.runtime.compile import compile
 
-STRUCTURES = ("auto", "in-flight", "late", "awaited")
+STRUCTURES: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "auto": [],
+    **{dots: [("pipeline-loops", {"dots": dots})] for dots in ("in-flight", "late", "awaited")},
+    "roles": [("specialize-warps", {"when": "always"}), ("persist-grid", {"when": "always"})],
+    "one stream": [("specialize-warps", {"when": "never"}), ("persist-grid", {"when": "never"})],
+}
+"""What is stated, as options of passes."""
 PRODUCTS: list[tuple[tuple[int, int, int], dict[str, int], dict[str, int]]] = [
     ((2048, 2048, 2048), {"BM": 64, "BN": 256}, {"stages": 2}),
     ((4096, 4096, 4096), {"BM": 64, "BN": 256}, {"stages": 2}),
     ((4096, 4096, 4096), {"BM": 64, "BN": 128}, {"stages": 4}),
     ((4096, 4096, 4096), {"BM": 128, "BN": 256}, {}),
+    ((4096, 4096, 4096), {"BM": 64, "BN": 256}, {}),
     ((64, 4096, 8192), {"BM": 64, "BN": 64}, {}),
 ]
 """M, N, K; a tile's extents; pins."""
@@ -39,18 +48,34 @@ ATTENTIONS = [(4, 16, 4096, 128, False), (4, 32, 4096, 64, False), (4, 16, 4096,
 """Batches, heads, length, head dimension, causal."""
 
 
+@contextmanager
+def all_options(stated: list[tuple[str, dict[str, Any]]]) -> Iterator[None]:
+    """Passes of these names are made with these options."""
+    with ExitStack() as stack:
+        for name, values in stated:
+            stack.enter_context(options(name, values))
+        yield
+
+
+def title_of_product(shape: tuple[int, int, int], tile: dict[str, int], pins: dict[str, int]) -> str:
+    return f"{'×'.join(map(str, shape))} in {tile['BM']}×{tile['BN']}" + "".join(f", {name} {value}" for name, value in pins.items())
+
+
+def title_of_attention(batch: int, heads: int, length: int, head: int, causal: bool) -> str:
+    return f"B{batch} H{heads} S{length} D{head}{' causal' * causal}"
+
+
 def products(torch: Torch, shape: tuple[int, int, int], tile: dict[str, int], pins: dict[str, int]) -> Case:
     m, n, k = shape
     a, b = (torch.randn(rows, k, dtype=torch.torch.bfloat16) for rows in (m, n))
     c = torch.torch.empty(m, n, device="cuda", dtype=torch.torch.bfloat16)
     expected, systems = a.double() @ b.double().T, list[System]()
-    for dots in STRUCTURES:
-        if dots != "late":
-            with options("pipeline-loops", {"dots": dots}):
+    for label, stated in STRUCTURES.items():
+        if label not in ("late", "roles" if tile["BM"] > 64 else "one stream"):
+            with all_options(stated):
                 kernel = compile(gemm_nt.trace(T=bf16, **tile), "sm_90a", pins=pins or None)
-                systems.append(torch.checked(torch.system(dots, lambda kernel=kernel: kernel(a, b, c)), c, expected, 1e-2))
-    title = f"{m}×{n}×{k} in {tile['BM']}×{tile['BN']}" + "".join(f", {name} {value}" for name, value in pins.items())
-    return Case(title, systems, flops=2 * m * n * k, nbytes=2 * (m * k + n * k + m * n), graph=m * n * k < 2**34)
+                systems.append(torch.checked(torch.system(label, lambda kernel=kernel: kernel(a, b, c)), c, expected, 1e-2))
+    return Case(title_of_product(shape, tile, pins), systems, flops=2 * m * n * k, nbytes=2 * (m * k + n * k + m * n), graph=m * n * k < 2**34)
 
 
 def attentions(torch: Torch, batch: int, heads: int, length: int, head: int, causal: bool) -> Case:
@@ -59,25 +84,27 @@ def attentions(torch: Torch, batch: int, heads: int, length: int, head: int, cau
     sdpa = torch.torch.nn.functional.scaled_dot_product_attention
     expected = sdpa(*(x.view(batch, heads, length, head) for x in (q, k, v)), is_causal=causal).view_as(q).double()
     systems: list[System] = []
-    for dots in STRUCTURES:
-        if dots != "in-flight":
-            with options("pipeline-loops", {"dots": dots}):
+    for label, stated in STRUCTURES.items():
+        if label not in ("in-flight", "roles"):
+            with all_options(stated):
                 kernel = compile(attention.trace(T=bf16, HEAD=head, CAUSAL=causal), "sm_90a")
-                systems.append(torch.checked(torch.system(dots, lambda kernel=kernel: kernel(q, k, v, out, scale)), out, expected, 1e-2))
+                systems.append(torch.checked(torch.system(label, lambda kernel=kernel: kernel(q, k, v, out, scale)), out, expected, 1e-2))
     flops = 4 * batch * heads * length * length * head // (2 if causal else 1)
-    return Case(f"B{batch} H{heads} S{length} D{head}{' causal' * causal}", systems, flops=flops, nbytes=8 * batch * heads * length * head)
+    return Case(title_of_attention(batch, heads, length, head, causal), systems, flops=flops, nbytes=8 * batch * heads * length * head)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", choices=("gemm", "attention"))
+    parser.add_argument("--case", nargs="*", default=[""], metavar="TEXT", help="those whose titles contain one of these (default: all)")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     torch, timer, results = Torch(), GPU(), Results("dot_structures", rounds=arguments.rounds)
-    cases: list[tuple[Any, tuple[Any, ...]]] = [] if arguments.only == "attention" else [(products, case) for case in PRODUCTS]
-    cases += [] if arguments.only == "gemm" else [(attentions, case) for case in ATTENTIONS]
-    for make, values in cases:
+    cases: list[tuple[str, Any, tuple[Any, ...]]] = [(title_of_product(*case), products, case) for case in PRODUCTS]
+    cases += [(title_of_attention(*case), attentions, case) for case in ATTENTIONS]
+    for title, make, values in cases:
+        if not any(text in title for text in arguments.case):
+            continue
         row = results.add(measure(make(torch, *values), timer, arguments.rounds))
         sys.stdout.write(show(row))
         sys.stdout.flush()

@@ -35,8 +35,9 @@ ADDS = (2**28, 2**20, 1_000_003)
 class Torch:
     """Inputs, and systems that run torch functions on a given stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, without: Sequence[str] = ()) -> None:
         self.torch = torch = need_torch()
+        self.without = without
         self.generator = torch.Generator("cuda").manual_seed(0)
         self.streams: dict[int, Any] = {}
 
@@ -79,6 +80,8 @@ class Torch:
 
     def tuned(self, name: str, programs: Callable[[], tuple[Sequence[dict[str, Any]], Callable[[dict[str, Any]], Callable[[], object]]]], output: Any, expected: Any, tolerance: float) -> System:
         """A system in Triton: `programs` gives the configurations that are tried, and what makes the launch of one. What it raises is the system's failure."""
+        if name in self.without:
+            return failing(name, ValueError("left out"))
         try:
             from triton_tuning import tuned
 
@@ -163,11 +166,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--resume", action="store_true", help="go on where the results file ends, if it is of the same code, device and rounds")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so many")
+    parser.add_argument("--without", nargs="+", default=[], help="systems that take no part and are not tuned: Triton")
     parser.add_argument("--try", dest="tried", nargs="+", default=[], help="of `rows` ours also with these choices, such as warps=8,BLOCK=4096")
     arguments = parser.parse_args(argv)
     if arguments.json is not None and len(arguments.benchmarks) != 1:
         parser.error("--json takes one benchmark")
-    torch, timer = Torch(), GPU()
+    torch, timer = Torch(arguments.without), GPU()
     end = time.monotonic() + arguments.seconds
     failed = False
     for name in arguments.benchmarks:
@@ -182,7 +186,9 @@ def main(argv: list[str] | None = None) -> int:
             if time.monotonic() > end:
                 sys.stderr.write(f"peers.py: {name}: no time is left for {named} and what follows\n")
                 return 2
-            row = results.add(measure(make(torch, *shape, **more), timer, arguments.rounds), named)
+            case = make(torch, *shape, **more)
+            case = replace(case, systems=[system for system in case.systems if system.name not in arguments.without])
+            row = results.add(measure(case, timer, arguments.rounds), named)
             failed |= "tesela" in row.failed
             sys.stdout.write(f"{name} {show(row)}")
             sys.stdout.flush()

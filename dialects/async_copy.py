@@ -78,11 +78,13 @@ class ChannelOp(IRDLOperation):
     """`async.channel depth 2 : !async.channel<128x64xbf16>`: a ring of `depth` buffers in shared memory, empty. `offset`, once
     `alloc-shared` has placed it: the byte offset of its first buffer in the block's shared memory, and `barrier` that of its mbarriers
     (one for each slot), if its puts complete on any. `lockstep N`: it moves in step with the other channels of group N, and they share
-    mbarriers: wherever one is put, got or released, so are the others (`join-channels`)."""
+    mbarriers: wherever one is put, got or released, so are the others (`join-channels`). `parts N`: the N warpgroups that take it each read
+    a part of every slot, the parts in their order, and wait for theirs and give it back by themselves (`split-slots`)."""
 
     name = "async.channel"
     depth = prop_def(IntegerAttr)
     lockstep = opt_prop_def(IntegerAttr)
+    parts = opt_prop_def(IntegerAttr)
     offset = opt_prop_def(IntegerAttr)
     barrier = opt_prop_def(IntegerAttr)
     res = result_def(ChannelType)
@@ -104,7 +106,14 @@ class ChannelOp(IRDLOperation):
         sides = {role_name(op) for op in (*self.fills(), *self.takers())}
         return len(sides) > 1
 
+    @property
+    def part_count(self) -> int:
+        """In how many parts its slots are filled and given back."""
+        return 1 if self.parts is None else self.parts.value.data
+
     def verify_(self) -> None:
+        if self.part_count < 1 or self.part_count > 1 and self.lockstep is not None:
+            raise VerifyException("slots have at least one part, and only one where channels are in lockstep")
         if self.depth.value.data < 1:
             raise VerifyException(f"a channel has at least one buffer, found depth {self.depth.value.data}")
         if any(extent < 1 for extent in self.res.type.tile.get_shape()):
@@ -115,7 +124,7 @@ class ChannelOp(IRDLOperation):
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" depth {self.depth.value.data}")
-        for key in ("lockstep", "offset", "barrier"):
+        for key in ("lockstep", "parts", "offset", "barrier"):
             if (value := self.properties.get(key)) is not None:
                 printer.print_string(f" {key} {value.value.data}")
         printer.print_op_attributes(self.attributes)
@@ -127,7 +136,7 @@ class ChannelOp(IRDLOperation):
         properties: dict[str, Attribute] = {}
         parser.parse_keyword("depth")
         properties["depth"] = IntegerAttr(parser.parse_integer(allow_boolean=False), i64)
-        for key in ("lockstep", "offset", "barrier"):
+        for key in ("lockstep", "parts", "offset", "barrier"):
             if parser.parse_optional_keyword(key) is not None:
                 properties[key] = IntegerAttr(parser.parse_integer(allow_boolean=False), i64)
         attributes = parser.parse_optional_attr_dict()

@@ -206,9 +206,21 @@ class KernelFunction:
         """Write the kernel with these compile-time values to a folder, for `tesela.load_kernel` (`Kernel.export`)."""
         self.compile(target, **values).export(folder, archs=archs)
 
+    @called_by_users
     def as_torch_op(self, name: str, **values: Any) -> Any:
-        """Register the kernel with these compile-time values as an operator of torch, "namespace::name"; gives the operator."""
-        return self.compile(**values).as_torch_op(name)
+        """Register the kernel as an operator of torch, "namespace::name", with fake tensors, for torch.compile; gives the operator. `values`: compile-time values
+        that all calls have; element types that are left open are those of the tensors of each call. Raises TeselaError where torch is not installed, and for a
+        kernel that cannot be traced."""
+        from ..runtime.torch_op import register
+
+        open_types = [variable for variable in self.type_variables if variable not in values]
+
+        def typed(found: Mapping[str, str]) -> Kernel:
+            types = {p.annotation.dtype: DTYPES[found[p.name]] for p in self.arguments if isinstance(p.annotation, Array) and p.name in found}
+            return self.program(values | {variable: types[variable] for variable in open_types if variable in types}, None).kernel
+
+        # What is read, written and returned is the same for all element types.
+        return register(self.program(values | dict.fromkeys(open_types, DTYPES["f32"]), None).kernel, name, typed if open_types else None)
 
     def __call__(
         self, *args: Any, target: str | None = None, device: str | None = None, stream: Any = None, **kwargs: Any

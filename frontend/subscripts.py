@@ -199,12 +199,14 @@ def _slice(t: Tracer, array: ArrayRef, dim: int, node: ast.Slice) -> tuple[SSAVa
     start: Any = 0 if node.lower is None else t.eval(node.lower)
     t.b.node = node
     lower = t.b.index(start, "the start of a slice")
-    last = t.b.block.last_op
-    stop: Any = array.shape[dim] if node.upper is None else t.eval(node.upper)
-    t.b.node = node
-    upper = t.b.index(stop, "the end of a slice")
-    extent = difference(upper.ssa, lower.ssa)
-    _erase_after(t, last)
+    extent = _stated_extent(t, node, start)
+    if extent is None:
+        last = t.b.block.last_op
+        stop: Any = array.shape[dim] if node.upper is None else t.eval(node.upper)
+        t.b.node = node
+        upper = t.b.index(stop, "the end of a slice")
+        extent = difference(upper.ssa, lower.ssa)
+        _erase_after(t, last)
     if extent is None:
         text = ast.unparse(node)
         raise t.error(
@@ -215,6 +217,16 @@ def _slice(t: Tracer, array: ArrayRef, dim: int, node: ast.Slice) -> tuple[SSAVa
     if extent < 1:
         raise t.error(f"the slice {ast.unparse(node)} of {array.name} has the extent {extent}", at=node.upper)
     return lower.ssa, extent
+
+
+def _stated_extent(t: Tracer, node: ast.Slice, start: Any) -> int | None:
+    """The extent of `start : start + SIZE`, which most slices are, without making the sum; None for what is written in another way."""
+    match node:
+        case ast.Slice(lower=ast.Name(id=name), upper=ast.BinOp(left=ast.Name(id=again), op=ast.Add(), right=ast.Name() | ast.Constant() as size)):
+            if name == again and isinstance(start, Value):
+                extent = t.eval(size)
+                return extent if isinstance(extent, int) and not isinstance(extent, bool) else None
+    return None
 
 
 def _erase_after(t: Tracer, last: Operation | None) -> None:

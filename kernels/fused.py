@@ -117,20 +117,20 @@ def biased_attention(
     block, head = tesela.grid(tesela.ceildiv(S, BM), HEADS)
     row = block * BM
     queries = q[head, row : row + BM, 0:HEAD]
-    log2_e = math.log2(math.e)
+    unit = math.log2(math.e)  # weights are powers of two, as in `attention`
+    slack = 8 / unit
     top = tesela.full((BM,), -1e30, f32)
     totals = tesela.zeros((BM, 8), f32)
     acc = tesela.zeros((BM, HEAD), f32)
     for j in tesela.range(0, L, BN):
         scores = queries @ k[head, j : j + BN, 0:HEAD].T
-        added = bias[head, row : row + BM, j : j + BN].to(f32)
-        scores = tesela.fma(scores, scale * log2_e, added * log2_e)
+        scores = tesela.fma(scores, scale, bias[head, row : row + BM, j : j + BN].to(f32))
         seen = tesela.iota((BM, BN), axis=1) < (L - j).to(i32)
         scores = tesela.where(seen, scores, -math.inf)
         peak = scores.max(axis=1)
-        new_top = tesela.where(peak > top + 8, peak, top)
-        weights = tesela.exp2(scores - new_top[:, None])
-        rescale = tesela.exp2(top - new_top)
+        new_top = tesela.where(peak > top + slack, peak, top)
+        weights = tesela.exp2(tesela.fma(scores, unit, -(new_top * unit)[:, None]))
+        rescale = tesela.exp2((top - new_top) * unit)
         totals = totals * rescale[:, None] + weights.reshape(BM, BN // 8, 8).sum(axis=1)
         acc = acc * rescale[:, None] + weights.to(v.dtype) @ v[head, j : j + BN, 0:HEAD]
         top = new_top

@@ -450,21 +450,25 @@ class _Coalescing:
         a, b = self.root(a), self.root(b)
         if a == b:
             return True
-        if _overlap(self.spans(a), self.spans(b)):
+        spans, others = self.spans(a), self.spans(b)
+        if _overlap(spans, others):
             return False
-        self._join(a, b)
+        self._merge(a, b, spans, others)
         return True
 
     def _join(self, a: int, b: int) -> None:
         a, b = self.root(a), self.root(b)
         if a != b:
-            spans, added = self.spans(a), self.spans(b)
-            if len(spans) < len(added):
-                spans, added = added, spans
-            for span in added:
-                _add_span(spans, span)
-            self._spans[a] = spans
-            self.parent[b] = a
+            self._merge(a, b, self.spans(a), self.spans(b))
+
+    def _merge(self, a: int, b: int, spans: list[Span], added: list[Span]) -> None:
+        """Makes one register of two roots, whose lives are given."""
+        if len(spans) < len(added):
+            spans, added = added, spans
+        for span in added:
+            _add_span(spans, span)
+        self._spans[a] = spans
+        self.parent[b] = a
 
 
 def _add_span(spans: list[Span], span: Span) -> None:

@@ -26,7 +26,6 @@ mbarrier operations that are not modelled (`test_wait`, states, arrivals by cp.a
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
@@ -60,6 +59,7 @@ from ..dialects.ptx import (
 )
 from ..dialects.ptx_isa import TABLE, Row
 from ..passes.base import Pass, PassContext
+from ..passes.path_answers import Sizes
 from .barrier_protocol import WARP, Protocol, line_of, named, warps_of
 from .thread_values import Value, evaluate, wrap
 
@@ -301,20 +301,13 @@ class _TooLong(Exception):
     """A walk has gone on for MOST_EVENTS."""
 
 
-class _Sizes:
-    """What the caller states, and which block it is, drawn from the number of a walk."""
+class _Caller(Sizes):
+    """What the caller states, and which block it is."""
 
     def __init__(self, code: _Code, number: int) -> None:
-        self.rng = random.Random(number)
-        self.code, self.number = code, number
+        super().__init__(number, code.steps, code.round)
         self.values: dict[str, int] = {}
         self.kinds = {param.name: param.kind for param in code.kernel.plan.data.params} if code.kernel.plan is not None else {}
-        self.blocks = self.rng.choice((1, 1, 2, 3))
-
-    def trips(self) -> int:
-        """Of a loop: each number up to where slots and parities repeat, in turns; a long one first, which shows how many slots there are."""
-        most = 2 * self.code.round + 2
-        return most + 10 if self.number == 0 else (self.number - 1) % (most + 1) if self.rng.random() < 0.7 else self.rng.randint(0, most)
 
     def of(self, name: str) -> int:
         """A parameter's value, or a special register's."""
@@ -331,8 +324,7 @@ class _Sizes:
             case "stride" | "pointer" | "messages" | "workspace" | "counters":
                 return 1 << 20
             case _:
-                step = self.rng.choice(self.code.steps or [1])
-                return max(0, self.trips() * step - self.rng.choice((0, 0, 1, step // 2))) if self.rng.random() < 0.8 else self.rng.randint(1, 2 * step)
+                return self.extent()
 
     def __str__(self) -> str:
         return ", ".join(f"{name} = {value}" for name, value in self.values.items() if value != 1 << 20)
@@ -343,7 +335,7 @@ class _Walk:
 
     def __init__(self, code: _Code, number: int) -> None:
         self.code = code
-        self.sizes = _Sizes(code, number)
+        self.sizes = _Caller(code, number)
         self.threads = code.threads
         self.values: dict[SSAValue, Value] = {}
         self.protocol = Protocol(code.threads)
@@ -580,7 +572,15 @@ class _Walk:
         return None if base is None else base + offsets[number if number < len(offsets) else 0]
 
     def _wait_parity(self, op: WaitParityOp, mask: np.ndarray) -> Steps:
-        address = self._number_at(op, op.barrier, mask, "the mbarrier's address") + (op.offset.value.data if isinstance(op.offset, IntegerAttr) else 0)
+        """Warpgroups may wait for mbarriers of their own."""
+        found = self.values.get(op.barrier)
+        addresses = np.broadcast_to(self._known(op, None, "the mbarrier's address") if found is None else found, mask.shape)
+        for address in np.unique(addresses[mask]):
+            yield from self._wait_at(op, int(address), mask & (addresses == address))
+        return []
+
+    def _wait_at(self, op: WaitParityOp, address: int, mask: np.ndarray) -> Steps:
+        address += op.offset.value.data if isinstance(op.offset, IntegerAttr) else 0
         parity = self._number_at(op, op.phase, mask, "the parity")
         self._count()
         self.seen.setdefault(op, set()).add(address)
@@ -617,7 +617,9 @@ class _Walk:
             case "tma_load" | "cp_bulk":
                 self._copy(op, row, args, mask)
             case "wgmma":
-                self.protocol.read(op, [(self.values[arg] & 0x3FFF) << 4 for arg in _descriptors(op) if isinstance(self.values.get(arg), int)], mask, True)
+                starts = [(self.values[arg] & 0x3FFF) << 4 for arg in _descriptors(op) if self.values.get(arg) is not None]
+                for part in _by(mask, WARP * WARPGROUP_WARPS):
+                    self.protocol.read(op, {int(np.broadcast_to(start, mask.shape)[part][0]) for start in starts}, part, True)
             case "wgmma_commit":
                 self.protocol.commit(mask)
             case "wgmma_wait":
@@ -626,7 +628,8 @@ class _Walk:
                 for number in range(op.repeats()):
                     address = self._addresses(op, args[0], number)
                     if address is not None and self.protocol.fills:
-                        self.protocol.read(op, np.unique(address[mask]) if isinstance(address, np.ndarray) else [address], mask, False)
+                        for part in _by(mask, WARP) if isinstance(address, np.ndarray) else [mask]:
+                            self.protocol.read(op, np.unique(np.broadcast_to(address, mask.shape)[part]), part, False)
             case "bar_sync":
                 which = self._number_at(op, args[0], mask, "the barrier's number")
                 count = self._number_at(op, args[1], mask, "the barrier's threads") if len(args) > 1 else self.threads
@@ -748,6 +751,15 @@ def _imm(op: InstOp) -> int:
     value = op.imms.data[0]
     assert isinstance(value, IntegerAttr)
     return value.value.data
+
+
+def _by(mask: np.ndarray, threads: int) -> Iterable[np.ndarray]:
+    """The mask in parts of so many threads: its warps, or warpgroups."""
+    for start in range(0, len(mask), threads):
+        part = np.zeros_like(mask)
+        part[start : start + threads] = mask[start : start + threads]
+        if part.any():
+            yield part
 
 
 def _uniform(value: Value, mask: np.ndarray) -> int | None:

@@ -155,8 +155,8 @@ SHARED = "shared_by_parts"
 
 
 def _split_loop(kernel: tile.KernelOp, target: Target) -> SplitLoop | None:
-    """The loop that can be split, marked."""
-    loop = find_loop(kernel).loop
+    """The loop that can be split, unless into how many parts is stated, marked."""
+    loop = find_loop(kernel).loop if "split" not in kernel.attributes else None
     if loop is None:
         return None
     loop.attributes[SHARED] = UnitAttr()

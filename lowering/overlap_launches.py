@@ -37,6 +37,7 @@ from typing import ClassVar, Literal
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.ir import Block, Operation
 
+from ..dialects.inside import inside
 from ..dialects.ptx import ForOp, IfOp, InstOp, KernelOp, WhileOp
 from ..dialects.ptx_isa import lookup
 from ..dialects.ptx_types import PlanAttr
@@ -94,7 +95,7 @@ def accesses_memory(op: Operation) -> bool:
 def _wait_before(block: Block, waits: list[InstOp]) -> bool:
     """Puts waits before the first accesses of a block, on each of its paths; whether every path through it has waited then."""
     for op in block.ops:
-        if not any(accesses_memory(inner) for inner in op.walk()):
+        if not any(accesses_memory(inner) for inner in (inside(op, InstOp) if op.regions else (op,))):
             continue
         match op:
             case IfOp() if _has_loop(op):  # one that chooses a role, say
@@ -112,7 +113,7 @@ def _wait_before(block: Block, waits: list[InstOp]) -> bool:
 
 
 def _has_loop(op: Operation) -> bool:
-    return any(isinstance(inner, ForOp | WhileOp) for inner in op.walk() if inner is not op)
+    return any(inside(region, ForOp, WhileOp) for region in op.regions)
 
 
 def check_waits(kernel: KernelOp) -> list[Operation]:

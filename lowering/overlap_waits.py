@@ -23,7 +23,8 @@ like the partial sums and maxima of a reduction; where no such value needs a goo
 **How much.** Were the tensor cores always busy it would not matter where a warpgroup waits; what stands after the wait is also what delays the next
 wgmma. So: as large a part as the computation's clocks are of the clocks that the loop's wgmmas take. With as many clocks of exponentials as of
 wgmmas, all come before the wait; with half as many, half. (Measured on an H200 with attention: head dimension 128 is best at a quarter to a half,
-64 with all.)
+64 with all.) Only what may stand on either side counts: what has to come before the wait anyhow does not make up for it. (A bias that is converted and added before
+the maximum took, by itself, the half that was wanted, and all exponentials came after the wait.)
 """
 
 from __future__ import annotations
@@ -217,7 +218,8 @@ class _Region:
 
     def choose(self, percent: int) -> SSAValue | None:
         """The value to hold; None where nothing is to be gained."""
-        total = self.clocks((1 << sum(map(len, self.bits.values()))) - 1)
+        free = (1 << sum(map(len, self.bits.values()))) - 1 & ~self.needed
+        total = self.clocks(free)
         if total < LEAST_CLOCKS:
             return None
         wanted = percent / 100 if percent > 0 else min(1.0, total / max(1, self._dot_clocks()))
@@ -227,7 +229,7 @@ class _Region:
             value = op.results[0] if op in self.shapes else None
             if value is None or value.type.cls != "b32" or value.type.count not in HOLDS:
                 continue
-            off = abs(self.clocks(self._slice_of(value) | self.needed) / total - wanted)
+            off = abs(self.clocks(self._slice_of(value) & free) / total - wanted)
             if off <= TOLERANCE and (best is None or (round(off / STEP), value.type.count) < best):
                 best, found = (round(off / STEP), value.type.count), value
         return found
@@ -283,7 +285,7 @@ class _Region:
 
 
 def _reads(op: Operation) -> list[SSAValue]:
-    return [value for inner in op.walk() for value in inner.operands]
+    return [value for inner in op.walk() for value in inner.operands] if op.regions else list(op.operands)
 
 
 def _renamed(op: Operation) -> list[Atom]:

@@ -2,7 +2,7 @@
 
     tile  --split-reduction, plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
           --load-early, form-clusters, persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
-          skip-identities, join-channels, alloc-shared-->  scheduled
+          skip-identities, split-slots, join-channels, alloc-shared, join-dots-->  scheduled
           --tile-to-ptx, overlap-waits, overlap-launches-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
 
 `compile_kernel` runs it on a copy of a module. `STAGES` is what tools and tests iterate over: a name for each level that can be printed, and
@@ -39,8 +39,10 @@ STAGES: dict[str, tuple[str, ...]] = {
         "pipeline-loops",
         "split-loops",
         "skip-identities",
+        "split-slots",
         "join-channels",
         "alloc-shared",
+        "join-dots",
     ),
     "ptx-ir": ("tile-to-ptx", "overlap-waits", "overlap-launches", "assign-registers"),
 }
@@ -65,9 +67,14 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("infer-layouts", "skip-identities", "whether asking pays depends on how many elements a thread holds"),
     ("pipeline-loops", "join-channels", "pipelining moves what stands together, and asks for channels one by one"),
     ("split-loops", "join-channels", "a loop that is split accesses its channels at more places"),
+    ("specialize-warps", "split-slots", "only what one role fills and another reads is given back by parts"),
+    ("split-slots", "join-channels", "channels with parts have mbarriers of their own"),
+    ("split-slots", "alloc-shared", "each part has its mbarriers"),
     ("join-channels", "alloc-shared", "a group of channels has one set of mbarriers, and its slots lie side by side"),
     ("pipeline-loops", "alloc-shared", "a channel's place in shared memory depends on its depth"),
     ("infer-layouts", "alloc-shared", "a buffer's size and alignment follow from its layout"),
+    ("alloc-shared", "join-dots", "operands lie side by side once they are placed"),
+    ("join-dots", "tile-to-ptx", "the last of joined dots issues all"),
     ("alloc-shared", "tile-to-ptx", "addresses are constants in the code"),
     ("tile-to-ptx", "overlap-waits", "it works register by register"),
     ("tile-to-ptx", "overlap-launches", "which instructions access memory is known at the ptx level"),

@@ -97,17 +97,31 @@ def evaluate(row: Row, args: Sequence[Value]) -> Value:
         return args[0]  # the blocks of a cluster do the same: what is sent to another's mbarrier, another sends to this one's
     if meaning == "shfl":
         return _lane_of_each_warp(args[0], args[1]) if row.args.get("mode") == "idx" else None
-    if meaning not in NUMBERS or "sat" in row.args:
+    if (meaning not in NUMBERS and meaning != "mul_hi") or "sat" in row.args:
         return None
     source = type_ = str(row.args.get("from", type_)) if meaning == "cvt" else type_
     if meaning == "cvt":
         type_ = str(row.args["to"])
     if "f" in source or "f" in type_:
         return None
+    if meaning == "mul_hi":
+        return _high(*args, _bits(type_), type_.startswith("u"))
     bits = _bits(type_) * (2 if meaning.endswith("_wide") else 1)
     if source.startswith(("u", "b")) and (meaning in UNSIGNED or meaning == "cvt" or meaning.endswith("_wide")):
         args = [_unsigned(arg, _bits(source)) for arg in args]
     return wrap(NUMBERS[meaning](*args), bits)
+
+
+def _high(a: Value, b: Value, bits: int, unsigned: bool) -> Value:
+    """The upper half of a product."""
+    if unsigned:
+        a, b = _unsigned(a, bits), _unsigned(b, bits)
+    if not _many(a, b):
+        return wrap((a * b) >> bits, bits)
+    if bits > 32:
+        return None
+    kind = np.uint64 if unsigned else np.int64
+    return wrap((np.asarray(a, kind) * np.asarray(b, kind) >> kind(bits)).astype(np.int64), bits)
 
 
 def _plain(found: Value) -> Value:

@@ -50,10 +50,12 @@ PASSES: dict[str, PassEntry] = {
     ),
     "split-loops": PassEntry("tesela.passes.split_loops:SplitLoops", "leave masks out of the trips of loops that need none"),
     "skip-identities": PassEntry("tesela.passes.skip_identities:SkipIdentities", "let warps leave out multiplications by one"),
+    "split-slots": PassEntry("tesela.passes.split_slots:SplitSlots", "let warpgroups wait for their own rows of a tile, and give them back, by themselves"),
     "join-channels": PassEntry(
         "tesela.passes.join_channels:JoinChannels", "let channels that are filled, taken and given back together share mbarriers"
     ),
     "alloc-shared": PassEntry("tesela.passes.alloc_shared:AllocShared", "place channels and mbarriers in shared memory"),
+    "join-dots": PassEntry("tesela.passes.join_dots:JoinDots", "let dots with one left operand, and right ones side by side, be one instruction"),
     "check-async": PassEntry("tesela.passes.check_async:CheckAsync", "check the use of channels, tokens and pending tiles; change nothing"),
     "canonicalize": PassEntry("tesela.passes.canonicalize:Canonicalize", "fold constants and simplify operations"),
     "cse": PassEntry("tesela.passes.cse:EliminateCommonSubexpressions", "merge equal operations without effects"),

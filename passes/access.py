@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from math import gcd
 
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, TensorType, i1
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IntegerAttr, MemRefType, TensorType, i1
+from xdsl.ir import Attribute, SSAValue
 
 from ..dialects import tile
+from ..dialects.target import Target
 from ..dialects.tile_indexed import Indexed
 from ..dialects.tile_types import memory_bytes, static_strides
 from .divisibility import ZERO_DIVISOR, Divisibility
@@ -77,3 +78,37 @@ def vector_access(
         VECTOR_BYTES // size if kind.element_type != i1 else BOOL_VECTOR,
     )
     return position, max(1, width & -width)
+
+
+def vector_form(bits: int, vector: int) -> str:
+    """The type of one access of `vector` elements of `bits` each as instructions spell it: 16-bit elements in pairs, 8-bit ones in fours, where there are
+    so many, and predicates in bytes."""
+    size = max(8, bits)
+    if bits in (8, 16) and vector >= 32 // bits:
+        size, vector = 32, vector * bits // 32
+    return f"v{vector}.b{size}" if vector > 1 else f"b{size}"
+
+
+def vector_widths(bits: int) -> list[int]:
+    """How many elements one access may move, as far as their size says."""
+    most = BOOL_VECTOR if bits == 1 else 8 * VECTOR_BYTES // bits
+    return [1 << i for i in range(most.bit_length())]
+
+
+def update_width(kernel: tile.KernelOp, facts: Divisibility, op: tile.AtomicOp, target: Target) -> tuple[int | None, int]:
+    """(the dimension along which elements lie side by side, how many of them one atomic update may change): more than one where floats are added, nobody asks what was
+    there, and their neighbours along a dimension of stride 1 have the same index, aligned. PTX has `red` for two, four or eight, of sm_90 on (PTX ISA 9.0 §9.7.13.7)."""
+    element = op.array.type.element_type
+    if op.kind.data is not tile.AtomicKind.ADD or any(True for _ in op.res.uses) or not target.has_clusters:
+        return None, 1
+    if not isinstance(element, Float32Type | Float16Type | BFloat16Type):
+        return None, 1
+    return vector_access(kernel, facts, op)
+
+
+def vector_update(element: Attribute, vector: int) -> str:
+    """The instruction that adds `vector` neighbours, halves two to a register."""
+    if isinstance(element, Float32Type):
+        return f"red.global.add.v{vector}.f32"
+    pair = "bf16x2" if isinstance(element, BFloat16Type) else "f16x2"
+    return f"red.global.add.noftz.{pair}" if vector == 2 else f"red.global.add.noftz.v{vector // 2}.{pair}"

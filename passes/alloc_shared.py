@@ -2,7 +2,7 @@
 
 A channel has `depth` buffers, one after another, each at a multiple of what its layout's swizzle wants (the hardware swizzles addresses,
 so the pattern must start where the buffer does). A channel that TMA fills has an mbarrier of 8 bytes for each buffer, which counts
-its bytes (PTX ISA 9.0 §9.7.13.15); one between roles has a second for each, on which its readers arrive. Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
+its bytes (PTX ISA 9.0 §9.7.13.15); one between roles has a second for each, on which its readers arrive; where buffers have parts, each part has its own. Channels with the widest alignment come first, the mbarriers last, so that nothing is lost between.
 Channels in lockstep have one set of mbarriers, and slot n of one lies beside slot n of the others, %a 0, %b 0, %a 1, %b 1, …, unless their alignment would
 leave gaps.
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Operation, Region
 
@@ -32,6 +33,7 @@ from ..dialects.tile import element_type, shape_of
 from ..dialects.tile_kernel import kernel_of
 from .access import memory_bytes
 from .base import Pass, PassContext
+from .conversions import conversion_of
 from .dot_rules import round_up
 from .join_channels import lockstep_group
 from .scan_layouts import scan_scratch
@@ -45,7 +47,7 @@ WARP_THREADS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Ring:
-    """A channel's needs: bytes of one buffer (rounded up to `alignment`), and mbarriers for each buffer."""
+    """A channel's needs: bytes of one buffer (rounded up to `alignment`), and mbarriers for each buffer, of all its parts."""
 
     op: async_copy.ChannelOp
     slot_bytes: int
@@ -159,7 +161,7 @@ def region_scratch(region: Region) -> int:
     """`scratch_bound` of what a region holds."""
     bound = 0
     for op in region.walk():
-        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp) and not _renames(op):
+        if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp) and not renames(op):
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
         elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
             bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
@@ -187,8 +189,10 @@ def parts_bytes(layout: TVLayout) -> int:
     return -(-layout.num_values // PARTS_VECTOR) * PARTS_VECTOR * 4 * layout.num_threads
 
 
-def _renames(op: Operation) -> bool:
-    """Whether a reshape leaves every element with the thread that has it."""
+def renames(op: Operation) -> bool:
+    """Whether a reshape leaves every element with the thread that has it, or a conversion on any target does without shared memory."""
+    if isinstance(op, ConvertOp):
+        return all(conversion_of(op, stmatrix).by != "shared" for stmatrix in (False, True))
     if not isinstance(op, tile.ReshapeOp):
         return False
     before, after = op.source.type, op.res.type
@@ -221,7 +225,7 @@ def _ring(channel: async_copy.ChannelOp) -> _Ring:
     alignment = layout.alignment(element_bytes)
     puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
     barriers = int(channel.joins_roles() or any(put.via is not None and put.via.data == "tma" for put in puts)) + int(channel.joins_roles())
-    return _Ring(channel, round_up(layout.size() * element_bytes, alignment), alignment, barriers)
+    return _Ring(channel, round_up(layout.size() * element_bytes, alignment), alignment, barriers * channel.part_count)
 
 
 def _place(kernel: tile.KernelOp, rings: Sequence[_Ring], target: Target) -> None:
@@ -229,12 +233,17 @@ def _place(kernel: tile.KernelOp, rings: Sequence[_Ring], target: Target) -> Non
     if total > target.max_shared_bytes:
         raise _too_much(kernel, rings, total, target)
     at = 0
+    # Whatever lies in one piece is a multiple of its alignment, so that what needs less of it may follow without a gap.
+    pieces: list[list[_Ring]] = []
     for group in _in_groups(sorted(rings, key=lambda ring: -ring.alignment)):
-        together, start = _lie_together(group), at
-        for ring in group:
+        pieces += [group] if _lie_together(group) else [[ring] for ring in group]
+    for piece in sorted(pieces, key=lambda piece: -piece[0].alignment):
+        start = at
+        for ring in piece:
+            assert start % ring.alignment == 0, "the hardware swizzles addresses"
             ring.op.properties["offset"] = IntegerAttr(start, i64)
-            start += ring.slot_bytes * (1 if together else ring.depth)
-        at += sum(ring.slot_bytes * ring.depth for ring in group)
+            start += ring.slot_bytes
+        at += sum(ring.slot_bytes * ring.depth for ring in piece)
     for group in _in_groups(rings):
         if group[0].barriers:
             for ring in group:
@@ -263,7 +272,9 @@ def _too_much(kernel: tile.KernelOp, rings: Sequence[_Ring], total: int, target:
 
     deepest = max((ring.depth for ring in rings), default=1)
     fitting = bisect_right(range(1, deepest + 1), target.max_shared_bytes, key=needed)
-    hint = f"at most {fitting} stages fit" if fitting else "not even one stage fits: make the tiles smaller"
+    stated = next((op.attributes["stages"] for op in (kernel, *inside(kernel, scf.ForOp)) if "stages" in op.attributes), None)
+    pinned = f"stages = {stated.value.data} is stated, and " if isinstance(stated, IntegerAttr) else ""
+    hint = f"{pinned}at most {fitting} stages fit" if fitting else "not even one stage fits: make the tiles smaller"
     return TeselaError.at(
         kernel,
         f"the buffers take {total} bytes of shared memory, a block of {target.name} can have {target.max_shared_bytes}",

@@ -8,6 +8,8 @@ leaves at most N of them under way (PTX ISA 9.0 §9.7.16.7.3, wgmma.wait_group).
     %q, %u = async.dot …          age of %p, %t: 1; of %q, %u: 0
     async.release %ch after %t    waits with N = 1: the second dot goes on
 
+(Joined dots, join_dots.py, are one group.)
+
 The *age* of a value is the least such number over all ways to come to a place. It grows with every dot; where ways meet the lesser
 one counts; a loop's carried value has, at the loop's head, the lesser of the ages of its initial value and of what the body hands on.
 What needs no waiting (a tile that is there, the token of no operation, what a wait has covered) is infinitely old. An analysis, it
@@ -23,6 +25,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from ..dialects import async_copy
+from .join_dots import WITH_NEXT
 
 MOST_GROUPS = 7
 """Groups that a wait leaves under way at most: a lesser N is always right, and the assembler's field for it is small."""
@@ -158,6 +161,8 @@ class _Analysis:
 
     def _visit(self, op: Operation, ages: Ages) -> None:
         match op:
+            case async_copy.DotOp() if WITH_NEXT in op.attributes:
+                ages[op.res] = ages[op.read] = -1  # of the group that the next dot closes
             case async_copy.DotOp():
                 for value in ages:
                     ages[value] += 1

@@ -19,6 +19,10 @@ until every slot was used once, two that must leave the channels as they found t
 know. What is asked at the head of a trip is how many slots of each channel are filled and got; once it repeats, more trips in the middle are more of the
 same, and a loop where it does not repeat is an error, since it would run out of slots or of what fills them.
 
+**Sizes instead of paths.** Where a path goes wrong, and the kernel has bounds that are no linear forms (min, max, quotients: the parts of a split loop, tiles of a grid), the path
+may be one that no sizes lead to. Then the kernel is walked for drawn sizes, for which all is known: what goes wrong there is an error, and if nothing does,
+a note says how far that was looked into.
+
 What is not checked here: races between the threads of a role (barriers are derived below this level, and the simulator judges
 them), and values. `mbarrier` phases, byte counts and arrivals cannot be written at this level; they follow from types and roles.
 """
@@ -26,7 +30,7 @@ them), and values. `mbarrier` phases, byte counts and arrivals cannot be written
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -41,12 +45,50 @@ from ..dialects.layout_attrs import SharedLayoutAttr
 from .alloc_shared import MBARRIER_BYTES, slot_bytes, slot_stride
 from .base import Pass, PassContext
 from .join_channels import check_lockstep, lockstep_group
-from .path_answers import Answers, explore
+from .path_answers import Answers, Sizes, explore
+from .stages import constant_value
 from .symbolic import Atom, Condition, Form, compare, negation, positive, structure
 
 MOST_PATHS = 250
 """Paths of one kernel that are walked one after another. Where there are more (loops in loops whose trips differ), as many are drawn at random,
 by a fixed seed, and the pass says that it has not seen all."""
+
+
+MOST_SIZES = 40
+"""Choices of sizes for which a kernel is walked whose paths cannot be told apart."""
+MOST_FILLS = 300
+"""Of all channels, in a walk with drawn sizes; it ends there."""
+
+
+def _toward_zero(a: int, b: int) -> int:
+    return 0 if b == 0 else (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)
+
+
+WHOLE_NUMBERS: dict[str, Callable[[int, int], int]] = {
+    "arith.muli": lambda a, b: a * b,
+    "arith.divsi": _toward_zero,
+    "arith.divui": _toward_zero,
+    "arith.floordivsi": lambda a, b: a // b if b else 0,
+    "arith.ceildivsi": lambda a, b: -(-a // b) if b else 0,
+    "arith.ceildivui": lambda a, b: -(-a // b) if b else 0,
+    "arith.remsi": lambda a, b: a - _toward_zero(a, b) * b,
+    "arith.remui": lambda a, b: a - _toward_zero(a, b) * b,
+    "arith.minsi": min,
+    "arith.maxsi": max,
+    "arith.minui": min,
+    "arith.maxui": max,
+    "arith.shli": lambda a, b: a << min(b, 64),
+    "arith.shrsi": lambda a, b: a >> b,
+    "arith.shrui": lambda a, b: a >> b,
+    "arith.andi": lambda a, b: a & b,
+    "arith.ori": lambda a, b: a | b,
+    "arith.xori": lambda a, b: a ^ b,
+}
+"""What is no linear form, of numbers."""
+
+
+class _TooLong(Exception):
+    """A walk with drawn sizes has filled MOST_FILLS slots."""
 
 
 @dataclass
@@ -57,12 +99,8 @@ class CheckAsync(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         for kernel in kernels_in(module):
-            if inside(kernel, async_copy.ChannelOp, async_copy.DotOp):
-                if not _Explorer(kernel).run():
-                    context.emitter.note(
-                        kernel,
-                        f"check-async walked {2 * MOST_PATHS} of the kernel's paths and found nothing; there are more",
-                    )
+            if inside(kernel, async_copy.ChannelOp, async_copy.DotOp) and (note := _Explorer(kernel).run()) is not None:
+                context.emitter.note(kernel, note)
 
 
 # ---- paths ----------------------------------------------------------------------------------------------------------
@@ -74,6 +112,10 @@ class _Explorer:
     def __init__(self, kernel: tile.KernelOp) -> None:
         self.kernel = kernel
         self.active = {parent for op in kernel.walk() if _is_async(op) for parent in _parents(op)}
+        self.names: dict[Atom, Atom] = {}
+        """Short names for what is not known, by its structure: structures of structures would be compared in full otherwise."""
+        self.nonlinear = False
+        """Whether a bound or condition was met that is no linear form of what is not known."""
         self.depths: dict[Operation, int] = {}
         """For each loop the slots of the deepest channel that its own block uses, inner loops apart."""
         for op in kernel.walk():
@@ -85,9 +127,22 @@ class _Explorer:
     def most_trips(self, loop: Operation) -> int:
         return 2 * self.depths.get(loop, 0) + 2
 
-    def run(self) -> bool:
-        """Walks the paths. Whether these were all."""
-        return explore(lambda answers: _Path(self, answers).walk(), MOST_PATHS)
+    def run(self) -> str | None:
+        """Walks the paths; gives a note where these were not all."""
+        try:
+            every = explore(lambda answers: _Path(self, answers).walk(), MOST_PATHS)
+            return None if every else f"check-async walked {2 * MOST_PATHS} of the kernel's paths and found nothing; there are more"
+        except TeselaError:
+            if not self.nonlinear:
+                raise
+        steps = [step for op in self.active if isinstance(op, scf.ForOp) and (step := constant_value(op.step)) is not None]
+        for number in range(MOST_SIZES):
+            sizes = Sizes(number, sorted(set(steps)), max(self.depths.values(), default=1))
+            try:
+                _Path(self, Answers([], sizes.rng), sizes).walk()
+            except _TooLong:
+                continue
+        return f"check-async walked the kernel for {MOST_SIZES} choices of sizes and found nothing; which of its paths others lead to it cannot tell"
 
 
 def _is_async(op: Operation) -> bool:
@@ -166,7 +221,11 @@ Steps = Generator[Operation, None, Any]
 class _Path:
     """One walk through a kernel."""
 
-    def __init__(self, explorer: _Explorer, answers: Answers) -> None:
+    def __init__(self, explorer: _Explorer, answers: Answers, sizes: Sizes | None = None) -> None:
+        """`sizes`: what is not known is drawn from these."""
+        self.sizes = sizes
+        self.drawn: dict[Atom, int] = {}
+        self.fills = 0
         self.explorer = explorer
         self.kernel = explorer.kernel
         self.answers = answers
@@ -347,16 +406,31 @@ class _Path:
         key = self._key(op)
         for index, result in enumerate(op.results):
             if _is_tracked(result.type):
-                self.values[result] = Form.of(structure((key, index)))
+                self.values[result] = self._unknown(structure((key, index)))
 
     # -- values
 
     def _get(self, value: SSAValue) -> Any:
         if value not in self.values:
             self.values[value] = (
-                Form.of(("value", value.name_hint, str(value.type), id(value))) if _is_tracked(value.type) else None
+                self._unknown(("value", value.name_hint, str(value.type), id(value))) if _is_tracked(value.type) else None
             )
         return self.values[value]
+
+    def _unknown(self, atom: Atom, name: str = "") -> Form:
+        """What is not known: itself, or the number drawn for it. `name`: of the operation that gives it."""
+        atom = self.explorer.names.setdefault(atom, ("unknown", len(self.explorer.names)))
+        if self.sizes is None:
+            return Form.of(atom)
+        if atom not in self.drawn:
+            match name:
+                case "tile.block_count":
+                    self.drawn[atom] = self.sizes.blocks
+                case "tile.block_index":
+                    self.drawn[atom] = self.sizes.rng.randrange(self.sizes.blocks)
+                case _:
+                    self.drawn[atom] = self.sizes.extent()
+        return Form(self.drawn[atom])
 
     def _form(self, value: SSAValue) -> Form:
         found = self._get(value)
@@ -385,7 +459,7 @@ class _Path:
             return
         self.values[op.results[0]] = self._computed(op)
         for index, result in enumerate(op.results[1:], 1):
-            self.values[result] = Form.of(structure((self._key(op), index)))
+            self.values[result] = self._unknown(structure((self._key(op), index)))
 
     def _computed(self, op: Operation) -> Form | Condition:
         match op:
@@ -416,9 +490,20 @@ class _Path:
                 left, right = self._form(op.operands[0]), self._form(op.operands[1])
                 if (difference := left - right).is_constant:
                     return left if (difference.constant < 0) == isinstance(op, arith.MinSIOp) else right
+            case arith.SelectOp():
+                if self.sizes is not None:
+                    chosen = self.answers.holds(self._condition(self._get(op.cond), op.cond))
+                    return self._form(op.lhs if chosen else op.rhs)
             case _:
                 pass
-        return Form.of(structure((self._key(op), 0)))
+        if op.name in WHOLE_NUMBERS and not _is_bool(op.results[0].type):
+            forms = [self._form(operand) for operand in op.operands]
+            if all(form.is_constant for form in forms):
+                return Form(WHOLE_NUMBERS[op.name](*(form.constant for form in forms)))
+            self.explorer.nonlinear = True
+        elif isinstance(op, arith.SelectOp):
+            self.explorer.nonlinear = True
+        return self._unknown(structure((self._key(op), 0)), op.name)
 
     # -- the protocol
 
@@ -437,6 +522,7 @@ class _Path:
                             f"fills a buffer of {ring.name}, whose bytes are also {other.name}'s, which is in use",
                             "let alloc-shared place the channels",
                         )
+                self._count_fill()
                 self._count_copy(op)
                 ring.filled.append(_Slot(self.role.copies))
             case async_copy.GetOp():
@@ -485,6 +571,11 @@ class _Path:
             if any(_overlap(mine, its) for mine in places for its in _places(other.op)):
                 ring.overlapping.append(other)
                 other.overlapping.append(ring)
+
+    def _count_fill(self) -> None:
+        self.fills += 1
+        if self.sizes is not None and self.fills > MOST_FILLS:
+            raise _TooLong
 
     def _count_copy(self, op: Operation) -> None:
         if (

@@ -690,8 +690,8 @@ def choose_put(
             reason = f"base and strides are only known to be multiples of {align} bytes, TMA needs 16: state align = 16"
         elif start % 16:
             reason = f"its start along the contiguous dimension is only known to be a multiple of {start} bytes, TMA needs 16"
-        elif put.array.type.get_num_dims() > 5:
-            reason = f"the array has {put.array.type.get_num_dims()} dimensions, TMA takes 5"
+        elif put.array.type.get_num_dims() > MOST_TMA_DIMS:
+            reason = f"the array has {put.array.type.get_num_dims()} dimensions, TMA takes {MOST_TMA_DIMS}"
         elif needs.zeros:
             reason = f"a dot sums over K in steps of {STEP_BYTES} bytes, and the tile's K is no multiple: the rest must be zero"
         elif layout.tma_form(size) is None:
@@ -701,8 +701,8 @@ def choose_put(
             reason = f"the block may have stored to the same memory before, through %{name}: state noalias if it has not"
         if reason is None:
             return PutChoice("tma")
-        return PutChoice("cp.async" if inner is not None and width >= 4 else "ld", reason)
-    if inner is not None and width >= 4:
+        return PutChoice("cp.async" if inner is not None and width in CP_ASYNC_BYTES else "ld", reason)
+    if inner is not None and width in CP_ASYNC_BYTES:
         return PutChoice("cp.async")
     if inner is not None and _transposes(layout, inner):
         return PutChoice("ld", TRANSPOSED)
@@ -713,6 +713,26 @@ def choose_put(
         )
     )
 
+
+MOST_TMA_DIMS = 5
+"""Of an array (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+
+def tma_load_opcode(rank: int, cluster: bool) -> str:
+    """The copy of a box of an array of `rank` dimensions into shared memory, of one block, or by addresses of its cluster."""
+    return f"cp.async.bulk.tensor.{rank}d.shared::{'cluster' if cluster else 'cta'}.global.tile.mbarrier::complete_tx::bytes"
+
+
+def tma_store_opcode(rank: int) -> str:
+    return f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
+
+
+def cp_async_opcode(width: int) -> str:
+    """The copy of `width` bytes: 16 past the first-level cache, fewer through it (PTX ISA 9.0 §9.7.9.25.3)."""
+    return f"cp.async.{'cg' if width == 16 else 'ca'}.shared.global"
+
+
+CP_ASYNC_BYTES = (4, 8, 16)
 
 TRANSPOSED = "its readers want it contiguous along another dimension than the array is: it is transposed on the way"
 

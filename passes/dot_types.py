@@ -20,8 +20,10 @@ of one row cannot be loaded at once: those are transposed on their way into shar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
@@ -33,6 +35,8 @@ from ..dialects.tile import element_type
 from ..dialects.tile_types import memory_bytes
 from .machine_costs import DOT_MACS_PER_CLOCK, FMA_LANES
 
+EMULATED = "mma.sync does not multiply 8-bit floats: they are converted to f16, which holds them exactly, and multiplied as such"
+"""What is said of a dot of 8-bit floats without wgmma."""
 REGISTER_BYTES = 4
 STEP_BYTES = 32
 """Bytes of K that one instruction multiplies, of every element type."""
@@ -99,6 +103,48 @@ class DotKind:
         """Whether buffers must have K contiguous."""
         return self.tensor_core and (self.size == 1 or (wgmma and self.size != 2))
 
+    def wgmma_opcode(self, n: int) -> str:
+        """The wgmma of `n` columns."""
+        return f"wgmma.mma_async.sync.aligned.m64n{n}k{self.step}.{self.acc}.{self.lhs}.{self.rhs}"
+
+    def mma_opcode(self, swapped: bool = False) -> str:
+        """The mma.sync that multiplies a step: two times 16 of K, converted to f16, where it is emulated. `swapped`: the right operand's columns are its rows."""
+        if self.emulated:
+            return f"mma.sync.aligned.m16n8k16.row.col.{self.acc}.f16.f16.{self.acc}"
+        operands = f"{self.rhs}.{self.lhs}" if swapped else f"{self.lhs}.{self.rhs}"
+        return f"mma.sync.aligned.m16n8k{self.step}.row.col.{self.acc}.{operands}.{self.acc}"
+
+    @property
+    def fma_opcode(self) -> str:
+        return f"fma.rn.{self.acc}"
+
+
+@dataclass(frozen=True, slots=True)
+class DotTypes:
+    """Element types of a dot as programs name them, `precision` as its attribute says ("" for none), and the kind that they make."""
+
+    lhs: str
+    rhs: str
+    acc: str
+    precision: str
+    kind: DotKind
+
+
+def all_dot_types() -> Iterator[DotTypes]:
+    """Every combination of types that a dot takes."""
+    mixed = [{str(kind) for kind in kinds} for kinds in tile.MIXED_OPERANDS]
+    for lhs, rhs in product(ACCUMULATORS, repeat=2):
+        if lhs != rhs and {lhs, rhs} not in mixed:
+            continue
+        size = OPERAND_BYTES[lhs]
+        for acc in ACCUMULATORS[lhs]:
+            yield DotTypes(lhs, rhs, acc, "", DotKind(PTX_NAMES[lhs], PTX_NAMES[rhs], PTX_NAMES[acc], size))
+    yield DotTypes("f32", "f32", "f32", "tf32", TF32_KIND)
+
+
+TF32_KIND = DotKind("tf32", "tf32", "f32", 4)
+OPERAND_BYTES = {"f16": 2, "bf16": 2, "f8E4M3FN": 1, "f8E5M2": 1, "i8": 1, "ui8": 1, "f32": 4, "f64": 8}
+
 
 TF32 = StringAttr("tf32")
 
@@ -134,5 +180,5 @@ def _kind_of(left: Attribute, right: Attribute, sums: Attribute, tf32: bool) -> 
     if str(acc) not in ACCUMULATORS.get(str(lhs), ()):
         return None
     if tf32:
-        return DotKind("tf32", "tf32", "f32", 4)
+        return TF32_KIND
     return DotKind(PTX_NAMES[str(lhs)], PTX_NAMES[str(rhs)], PTX_NAMES[str(acc)], memory_bytes(lhs))

@@ -26,13 +26,15 @@ from ..dialects.linear_layout import conflict_ranks
 from ..dialects.target import Target
 from . import dot_rules
 from .access import argument_align, memory_bytes, vector_access
+from .conversions import Conversion, conversion_of
 from .dot_candidates import DotCandidate
-from .exchanges import EXCHANGED_BITS, Exchange, plan_exchange
+from .dot_types import EMULATED
 from .infer_layouts import Solved
 from .layout_problem import put_choice
 from .layout_rules import Dot, tile_of, trips
 from .layout_solver import Solution, Table, Variable
 from .matrix_access import buffer_access, matrix_form
+from .shuffles import Shuffles
 from .stage_stores import part_layout
 
 
@@ -134,6 +136,8 @@ def _dot(solved: Solved, op: Dot, variable: Variable[DotCandidate]) -> Choice:
     pieces = way.choice.pieces
     each = f", {len(pieces)} × {way.choice.slabs} instructions a step of K" if len(pieces) * way.choice.slabs > 1 else ""
     choice.lines.append(("by", f"{way.text}{each}; {registers} registers of a thread accumulate"))
+    if way.choice.unit == "mma" and shape.kind.emulated:
+        choice.lines.append(("emulated", f"{EMULATED}, at half the rate of f16"))
     count = f"{len(offer.candidates)} ways are possible"
     choice.lines.append(("ways", count))
     reasons: dict[str, list[str]] = {}
@@ -306,12 +310,17 @@ def _conversion(solved: Solved, op: ConvertOp) -> Choice:
     source, result = tv_layout_of(kind), tv_layout_of(op.result.type)
     assert source is not None and result is not None
     choice.lines += [("from", str(source)), ("to", str(result))]
-    if source.value_map(result) is not None:
+    found = conversion_of(op, solved.made.target.compute_capability >= (9, 0))
+    plan = found.exchange
+    if found.by == "names":
         choice.lines.append(("by", "names: every thread has what it needs"))
         return choice
-    plan = conversion_plan(solved, op)
-    if plan is None:
+    if found.shuffles is not None:
+        choice.lines.append(("by", _shuffles_text(found.shuffles)))
+    elif plan is None:
         choice.lines.append(("by", "shared memory, element by element"))
+    if plan is None:
+        choice.lines += _prices(found)
         return choice
     size = memory_bytes(kind.element_type)
     choice.lines.append(("by", f"shared memory, as {plan.shared}, {plan.nbytes} bytes"))
@@ -321,19 +330,23 @@ def _conversion(solved: Solved, op: ConvertOp) -> Choice:
         choice.lines.append(("banks", f"{verb} by {access.count} × {found}"))
     if plan.conflicts:
         choice.lines.append(("banks", "the least of all swizzles"))
+    choice.lines += _prices(found)
     return choice
 
 
-def conversion_plan(solved: Solved, op: ConvertOp) -> Exchange | None:
-    """The buffer that a conversion goes through; None where elements go one by one, or stay in their threads."""
-    kind = op.source.type
-    assert isinstance(kind, TensorType)
-    source, result = tv_layout_of(kind), tv_layout_of(op.result.type)
-    assert source is not None and result is not None
-    size = memory_bytes(kind.element_type)
-    if 8 * size not in EXCHANGED_BITS or getattr(kind.element_type, "bitwidth", 64) != 8 * size or source.value_map(result) is not None:
-        return None
-    return plan_exchange(source, result, tuple(kind.get_shape()), size, solved.made.target.compute_capability >= (9, 0))
+def _shuffles_text(plan: Shuffles) -> str:
+    how = "butterflies" if plan.butterfly else "shuffles"
+    stays = "" if plan.shuffles == plan.result_words else f", {max(0, plan.result_words - plan.shuffles)} stay or come twice"
+    selected = f"; {plan.selections} selections" if plan.selections else ""
+    return f"{how} in each warp: {plan.shuffles} of {plan.result_words} words of a thread{stays}{selected}"
+
+
+def _prices(found: Conversion) -> list[tuple[str, str]]:
+    """What the way costs, and what the others would."""
+    others = [f"by {by.replace('shared', 'shared memory')} {cost}" for by, cost in found.costs if by != found.by]
+    if found.by == "shared" and found.shuffles is None and len(found.costs) == 1:
+        others = ["shuffles cannot: warps lack what they need, or the layouts have no matrix"]
+    return [("cost", "; ".join([str(found.cost), *others]))]
 
 
 # ---- costs ----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..dialects.async_roles import RolesOp
 from ..dialects.diagnostics import nearest_location
 from ..dialects.inside import kernels_in
 from .pipeline_loops import PipelineLoops
@@ -38,6 +39,23 @@ def explain(module: ModuleOp, target: Target) -> list[str]:
         decide(problem)
         for number, loop in enumerate(problem.loops):
             lines += _loop(problem, number, loop)
+    return lines
+
+
+def other_roles(module: ModuleOp, other: ModuleOp, target: Target) -> list[str]:
+    """What a kernel's loops would take with roles where it has none, and in one stream where it has some. `module`, `other`: just before `pipeline-loops`, the way
+    that was chosen and the other one, which may be the same where the other is not possible."""
+    lines: list[str] = []
+    for kernel, changed in zip(kernels_in(module), kernels_in(other)):
+        has = [any(isinstance(op, RolesOp) for op in each.body.block.ops) for each in (kernel, changed)]
+        problems = [PipelineLoops().problem(each, target) for each in (kernel, changed)]
+        if has[0] == has[1] or not all(problem.loops for problem in problems):
+            continue
+        for problem in problems:
+            decide(problem)
+        more = problems[1].clocks() / max(1.0, problems[0].clocks()) - 1
+        chosen, else_ = ("one warp loads, the others compute", "in one stream") if has[0] else ("one stream", "with a warp that loads, and one block at a time,")
+        lines.append(f"roles: {chosen}; {else_} the loops would take {abs(more):.0%} {'more' if more >= 0 else 'less'}".replace("%", " %"))
     return lines
 
 

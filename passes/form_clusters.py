@@ -45,11 +45,11 @@ from ..dialects.array_effects import READ, accesses_inside
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
 from ..dialects.inside import inside, kernels_in
-from ..dialects.layout import SharedLayout
 from ..dialects.layout_attrs import SharedLayoutAttr
 from ..dialects.target import Target
 from . import dot_rules
 from .base import Pass, PassContext
+from .box_parts import cut_boxes
 from .grid_axes import GridAxes
 from .machine_costs import L2_SHARE_BYTES_PER_CLOCK
 from .specialize_warps import decide, stated
@@ -201,40 +201,6 @@ def _why_not(put: async_copy.PutOp, axis: int, blocks: int, axes_of: GridAxes) -
     uses: Sequence[Operation] = (*channel.fills(), *channel.takers())
     if any(axis in axes_of.of_control(op) for op in uses):
         return f"how often the tile of {name} is loaded depends on the point along axis {axis}"
-    if not isinstance(layout := channel.res.type.layout, SharedLayoutAttr) or multicast_part(layout.data, channel.res.type.element.size, blocks) is None:
+    if not isinstance(layout := channel.res.type.layout, SharedLayoutAttr) or cut_boxes(layout.data, channel.res.type.element.size, blocks) is None:
         return f"the tile of {name} cannot be loaded in {blocks} parts"
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One of the parts in which a buffer's boxes are loaded: `extent` elements along dimension `dim`, `nbytes` after the part before."""
-
-    dim: int
-    extent: int
-    nbytes: int
-
-
-def multicast_part(layout: SharedLayout, element_bytes: int, parts: int) -> Part | None:
-    """How each box of a buffer is cut into equal parts that TMA can write by themselves: along its slowest dimension, where whole periods of the
-    swizzle fit. None if it cannot be.
-
-    >>> multicast_part(SharedLayout.tma((256, 64), 2, 128, (1, 0)), 2, 2)
-    Part(dim=0, extent=128, nbytes=16384)
-    >>> multicast_part(SharedLayout.tma((8, 64), 2, 128, (1, 0)), 2, 2) is None
-    True
-    """
-    form = layout.tma_form(element_bytes)
-    if form is None:
-        return None
-    dim = next((d for d in reversed(form.order) if form.box[d] > 1), None)
-    if dim is None or form.box[dim] % parts:
-        return None
-    extent = form.box[dim] // parts
-    box_bytes = element_bytes
-    for size in form.box:
-        box_bytes *= size
-    nbytes = box_bytes // parts
-    if nbytes % layout.alignment(element_bytes) or dim == form.order[0] and extent * element_bytes % 16:
-        return None
-    return Part(dim, extent, nbytes)

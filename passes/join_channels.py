@@ -8,7 +8,7 @@ both back at one place, so that one wait says what two do. Such channels form a 
     %b = async.channel depth 4       →      %b = async.channel depth 4 lockstep 0          get a, b    one wait
     %c = async.channel depth 2              %c = async.channel depth 2                     release     one arrival
 
-**Which.** Channels that TMA fills, of one depth, in the same roles, whose operations stand together: wherever one is put, got or released, each of the
+**Which.** Channels that TMA fills, in one part, of one depth, in the same roles, whose operations stand together: wherever one is put, got or released, each of the
 others is too, once, with nothing between that waits: scalar computations, and between gets also dots that are issued. Then number n of one is filled with number n of the other, and the slots of both are
 free from the same place on, so that a wait for both is over when the later of two waits would be; no role waits for what it did not wait for
 before. Releases must also agree on *whether* they give a slot back: of tokens that control flow carries, the initial ones and those handed on
@@ -49,7 +49,7 @@ class JoinChannels(Pass):
         for kernel in kernels_in(module):
             if self.when == "never" or stated(kernel, "join_channels") is False:
                 continue
-            channels = [op for op in inside(kernel, async_copy.ChannelOp) if op.lockstep is None]
+            channels = [op for op in inside(kernel, async_copy.ChannelOp) if op.lockstep is None and op.parts is None]
             taken = {op.lockstep.value.data for op in inside(kernel, async_copy.ChannelOp) if op.lockstep is not None}
             number = max(taken, default=-1) + 1
             for group in _groups(channels):

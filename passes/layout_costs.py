@@ -148,6 +148,10 @@ def scratch(shape: Sequence[int], bits: int, stages: bool) -> Cost:
     return prod(shape) * max(1, bits // 8) // (4 if stages else 16)
 
 
+BUTTERFLY = "shfl.sync.bfly.b32"
+"""What combines lanes of a warp in a reduction."""
+
+
 @lru_cache(maxsize=8192)
 def reduction(source: TVLayout, axis: int, warps: int) -> Cost | None:
     """`tile.reduce`: in the thread, by butterfly shuffles, and across warps through shared memory; None where a digit of the threads moves along the

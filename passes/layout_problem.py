@@ -23,7 +23,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from xdsl.dialects.builtin import IndexType, NoneAttr, TensorType
+from xdsl.dialects.builtin import NoneAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 
 from ..dialects import async_copy, pins, tile
@@ -34,7 +34,8 @@ from ..dialects.target import Target
 from ..dialects.tile import shape_of
 from ..dialects.tile_indexed import Indexed
 from . import dot_candidates, dot_rules, layout_costs
-from .access import argument_align, memory_bytes, vector_access
+from .access import argument_align, memory_bytes, update_width, vector_access
+from .conversions import bits_of, shuffles_win
 from .divisibility import Divisibility
 from .dot_candidates import DotCandidate, Offer
 from .dot_types import dot_kind
@@ -44,6 +45,7 @@ from .layout_solver import FORBIDDEN, Problem, Solution, Table, Variable
 from .machine_costs import COPY_BYTES_PER_CLOCK
 from .matrix_access import buffer_access
 from .scan_layouts import scan_cost
+from .shuffles import plan_shuffles
 
 MOST_CANDIDATES = 96
 """Candidates of a class, at most: where reshapes go round in circles, what follows could be endless."""
@@ -291,9 +293,16 @@ def memory_layouts(made: LayoutProblem, op: Memory | Indexed, value: SSAValue) -
     """Layouts that are good for a load or store: neighbouring threads along the dimension that is contiguous in memory, with each width of access that
     is allowed, the widest that keeps all threads busy first."""
     shape = shape_of(_kind(value))
-    inner, width = vector_access(made.kernel, made.facts, op, whole=True)
-    width = 1 if isinstance(op, tile.AtomicOp) else width  # an update is of one element
+    inner, width = _width(made, op)
     return _spread(shape, made.warps, len(shape) - 1 if inner is None else inner, width)
+
+
+def _width(made: LayoutProblem, op: Memory | Indexed) -> tuple[int | None, int]:
+    """The dimension along which an access goes, and how many elements it may move or change at once."""
+    if not isinstance(op, tile.AtomicOp):
+        return vector_access(made.kernel, made.facts, op, whole=True)
+    inner, width = update_width(made.kernel, made.facts, op, made.target)
+    return (vector_access(made.kernel, made.facts, op)[0], 1) if width == 1 else (inner, width)
 
 
 def _spread(shape: Sequence[int], warps: int, inner: int, width: int) -> list[TVLayout]:
@@ -358,8 +367,7 @@ def _add_memories(made: LayoutProblem) -> None:
 
     for op, value in made.said.scattered:
         cls = made.layout_of(value)
-        inner, width = vector_access(made.kernel, made.facts, op, whole=True)
-        width = 1 if isinstance(op, tile.AtomicOp) else width  # an update is of one element
+        inner, width = _width(made, op)
         size, times = memory_bytes(_kind(value).element_type), trips(op)
         costs = [layout_costs.global_access(layout, inner, width, size, made.warps) * times for layout in cls.candidates]
         made.problem.cost(cls, costs, op.name.removeprefix("tile."), op)
@@ -378,8 +386,7 @@ def _pinned(made: LayoutProblem, value: SSAValue) -> bool:
 
 
 def _bits(value: SSAValue) -> int:
-    kind = _kind(value).element_type
-    return 64 if isinstance(kind, IndexType) else kind.bitwidth  # type: ignore[attr-defined]
+    return bits_of(_kind(value).element_type)
 
 
 NO_ROOM = 1 << 24
@@ -389,15 +396,14 @@ is told what does not fit, later, by bytes."""
 
 @dataclass(eq=False)
 class Moves:
-    """Conversions of a value from each of `sources` to each of `targets` (None: there is no such layout), `times` times. Through shared memory they are priced
-    by a lower bound first; what an answer uses is then planned, and priced as it is."""
+    """Conversions of a value from each of `sources` to each of `targets` (None: there is no such layout), `times` times: by names, by shuffles, or through shared
+    memory, the cheapest. The last is priced by a lower bound first; what an answer uses is then planned, and priced as it is."""
 
     made: LayoutProblem
     sources: Sequence[TVLayout | None]
     targets: Sequence[TVLayout | None]
     value: SSAValue
     times: int
-    by_elements: bool = False
     known: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -405,7 +411,7 @@ class Moves:
         self.room = layout_costs.scratch(self.shape, self.bits, bool(self.made.buffers))
         if prod(self.shape) * self.bits // 8 > self.made.target.max_shared_bytes:
             self.room = NO_ROOM
-        self.planned = self.bits in EXCHANGED_BITS and not self.by_elements
+        self.planned = self.bits in EXCHANGED_BITS
 
     def costs(self) -> list[list[int]]:
         """A row for each source."""
@@ -424,13 +430,27 @@ class Moves:
                 elif (near := self._near(source, target)) is not None:
                     row.append(near * self.times)
                 else:
-                    row.append(self._least(count + size) * self.times)
+                    row.append(self._moved(source, target, count + size) * self.times)
             rows.append(row)
         return rows
 
+    def _moved(self, source: TVLayout, target: TVLayout, values: int) -> int:
+        """No more than what it costs where threads lack elements, exactly that where shared memory is priced exactly."""
+        least, shuffled = self._least(values), self._shuffled(source, target)
+        if shuffled is None:
+            return least
+        if self.planned:
+            return min(least, shuffled)
+        return shuffled if shuffles_win(shuffled, least - self.room, self.shape, self.bits) else least
+
+    def _shuffled(self, source: TVLayout, target: TVLayout) -> int | None:
+        """The cost where each warp keeps what it has."""
+        plan = plan_shuffles(source, target, self.bits)
+        return None if plan is None else plan.cost(self.bits, self.made.warps)
+
     def _near(self, source: TVLayout, target: TVLayout) -> int | None:
         """The cost where each thread keeps what it has."""
-        if self.by_elements or source.thread != target.thread:
+        if source.thread != target.thread:
             return None
         return layout_costs.renaming(source, target, self.bits, self.made.warps)
 
@@ -447,8 +467,13 @@ class Moves:
             return 0
         if self._near(source, target) is not None:
             return 0
-        plan = plan_exchange(source, target, self.shape, self.bits // 8, self.made.target.compute_capability >= (9, 0))
-        self.known[i, j] = (plan.cost(self.made.warps) + self.room - self._least(source.num_values + target.num_values)) * self.times
+        shared = plan_exchange(source, target, self.shape, self.bits // 8, self.made.target.compute_capability >= (9, 0)).cost(self.made.warps)
+        least, shuffled, exact = self._least(source.num_values + target.num_values), self._shuffled(source, target), shared + self.room
+        if shuffled is not None:
+            least = min(least, shuffled)
+            if shuffles_win(shuffled, shared, self.shape, self.bits):
+                exact = shuffled
+        self.known[i, j] = (exact - least) * self.times
         return self.known[i, j]
 
 
@@ -557,7 +582,7 @@ def _price_relations(made: LayoutProblem) -> None:
         else:
             assert relation.made is not None
             given = [relation.made(layout) for layout in source.candidates]
-            moves = Moves(made, given, result.candidates, relation.result, times, relation.converts == "nothing")
+            moves = Moves(made, given, result.candidates, relation.result, times)
             costs = moves.costs()
             if relation.converts == "nothing":  # what no layout expresses goes through shared memory
                 for row, layout, made_layout in zip(costs, source.candidates, given):

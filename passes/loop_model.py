@@ -1,6 +1,7 @@
 """How long a trip of a loop takes: streams that share units, run until their state repeats. What `loop_timing` and `schedule_problem` ask; nothing here knows the IR.
 
-A *body* is what one trip does; several blocks that share a multiprocessor do one each. Each warpgroup of the consumers is a stream that does the body's steps in order; the producer's stream does its puts. Units
+A *body* is what one trip does; several blocks that share a multiprocessor do one each. Each warpgroup of the consumers is a stream that does the body's steps in order; so does each warp of the
+producer the puts of its channels. Units
 (tensor cores, special functions, arithmetic, …) serve whoever comes first. Dots and copies go on by themselves once issued; a stream stands still at an await,
 at a get of a slot that is not filled yet, at a put into a slot that is not free yet, and, where no role fills the channel, at the barrier by which all warpgroups give
 a slot back. What stands between two such places is one stretch, as long as its busiest unit.
@@ -38,7 +39,8 @@ Key = Hashable
 class Step:
     """One thing that a stream does. `kind`: "stretch" (with `work`: clocks of each unit for one warpgroup), "dot" (`clocks` of the tensor cores for one
     warpgroup; `gives`: the events that are past with it; `blocks`: whether the stream waits for its end, as for mma.sync), "await" and "release" (`waits`: the event that
-    they are for; None: at once), "get", or "put" (`clocks` of the copies, and `latency` until the last of it has arrived). `ops`: what it stands for."""
+    they are for; None: at once), "get", or "put" (`clocks` of the copies, and `latency` until the last of it has arrived; `part`: which part of a slot it fills; `issuer`: what puts of one
+    warp have in common). `ops`: what it stands for."""
 
     kind: str
     ops: list[Operation] = field(default_factory=list)
@@ -49,6 +51,8 @@ class Step:
     gives: tuple[Key, ...] = ()
     latency: float = 0.0
     blocks: bool = False
+    part: int = 0
+    issuer: Key = None
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +68,7 @@ class Busy:
 
 @dataclass(eq=False)
 class Body:
-    """One trip. `puts`: those of the producer, if there is one; `groups`: consumer warpgroups; `slots`: of each channel; `blocks`: how many of
+    """One trip. `puts`: those of the producer, if there is one; `groups`: consumer warpgroups; `slots`: of each channel; `parts`: of the slots of channels of which each warpgroup reads, and gives back, a part of its own; `blocks`: how many of
     them a multiprocessor does at a time, each with channels of its own; `carried`: (name in this trip, name in the
     next) of events."""
 
@@ -74,6 +78,7 @@ class Body:
     slots: Mapping[Key, int] = field(default_factory=dict)
     carried: Sequence[tuple[Key, Key]] = ()
     blocks: int = 1
+    parts: Mapping[Key, int] = field(default_factory=dict)
 
     def work(self) -> dict[str, float]:
         """Clocks of each unit in a trip, of all streams together."""
@@ -119,6 +124,7 @@ class _Stream:
     name: str
     steps: list[Step]
     block: int
+    group: int = 0
     first: bool = False
     produces: bool = False
     now: float = 0.0
@@ -132,6 +138,10 @@ class _Stream:
     gave: dict[Key, int] = field(default_factory=lambda: defaultdict(int))
 
 
+_Ring = tuple[Key, int, int]
+"""A channel, a block, and the part of each slot that is meant."""
+
+
 class Model:
     """Streams, units and channels; `run` gives the interval."""
 
@@ -141,14 +151,16 @@ class Model:
         self.streams: list[_Stream] = []
         for block in range(body.blocks):
             named = f" of block {block}" if block else ""
-            self.streams += [_Stream(f"warpgroup {index}{named}", body.steps, block, index == 0) for index in range(body.groups)]
-            if body.puts:
-                self.streams.append(_Stream(f"producer{named}", body.puts, block, produces=True))
-        self.filled: dict[tuple[Key, int], list[float]] = defaultdict(list)
-        """By channel and block, when its slots, in the order of their filling, hold their data."""
-        self.released: dict[tuple[Key, int], list[list[float]]] = defaultdict(list)
-        """By channel and block, and slot, when each warpgroup gave it back."""
-        self.put_count: dict[tuple[Key, int], int] = defaultdict(int)
+            self.streams += [_Stream(f"warpgroup {index}{named}", body.steps, block, index, index == 0) for index in range(body.groups)]
+            issued: dict[Key, list[Step]] = {}
+            for step in body.puts:
+                issued.setdefault(step.issuer, []).append(step)
+            self.streams += [_Stream(f"producer{named}", its, block, produces=True) for its in issued.values()]
+        self.filled: dict[_Ring, list[float]] = defaultdict(list)
+        """When slots, in the order of their filling, hold their data."""
+        self.released: dict[_Ring, list[list[float]]] = defaultdict(list)
+        """By slot, when each warpgroup gave it back."""
+        self.put_count: dict[_Ring, int] = defaultdict(int)
         self.own = {step.channel for step in body.steps if step.kind == "put"}
         """Channels that the consumers fill themselves."""
         filled = self.own | {step.channel for step in body.puts}
@@ -162,25 +174,39 @@ class Model:
         total = SETTLING_TRIPS + MEASURED_TRIPS
         for channel, block in product(self.own, range(self.body.blocks)):
             # Filled ahead before the loop, by as many slots as stay free of the one in use.
-            self.filled[channel, block] = [0.0] * (self._depth(channel) - 1)
-            self.put_count[channel, block] = len(self.filled[channel, block])
+            self.filled[channel, block, 0] = [0.0] * (self._depth(channel) - 1)
+            self.put_count[channel, block, 0] = len(self.filled[channel, block, 0])
         ends: list[float] = []
-        while True:
-            running = [stream for stream in self.streams if stream.produces or stream.trip < total]
-            if all(stream.produces for stream in running):
-                break
-            for stream in sorted(running, key=lambda stream: stream.now):
-                before = stream.trip
-                if self._advance(stream):
-                    if stream is self.streams[0] and stream.trip > before:
-                        ends.append(stream.now)
-                    break
-            else:
-                break  # a loop that the model cannot follow: what it waits for is not among its streams
+        while (stream := self._earliest(total)) is not None:
+            before = stream.trip
+            if not self._advance(stream):  # it waits for another one
+                others = [other for other in self.streams if other is not stream and (other.produces or other.trip < total)]
+                for stream in sorted(others, key=lambda other: other.now):
+                    before = stream.trip
+                    if self._advance(stream):
+                        break
+                else:
+                    break  # a loop that the model cannot follow: what it waits for is not among its streams
+            if stream is self.streams[0] and stream.trip > before:
+                ends.append(stream.now)
         if len(ends) <= SETTLING_TRIPS:
             return ends[-1] / len(ends) if ends else 0.0
         self.start = ends[-2]
         return (ends[-1] - ends[SETTLING_TRIPS - 1]) / (len(ends) - SETTLING_TRIPS)
+
+    def _ring(self, stream: _Stream, step: Step) -> _Ring:
+        """What a warpgroup reads of a channel's slots."""
+        return step.channel, stream.block, stream.group % self.body.parts.get(step.channel, 1)
+
+    def _earliest(self, total: int) -> _Stream | None:
+        """The stream that is least far, the first of equals; None when all consumers have done so many trips."""
+        found, consumes = None, False
+        for stream in self.streams:
+            if stream.produces or stream.trip < total:
+                consumes |= not stream.produces
+                if found is None or stream.now < found.now:
+                    found = stream
+        return found if consumes else None
 
     def _depth(self, channel: Key) -> int:
         return self.body.slots.get(channel, 1)
@@ -208,7 +234,7 @@ class Model:
             case "get":
                 if step.channel not in self.ahead:
                     number = stream.got[step.channel]
-                    filled = self.filled[step.channel, stream.block]
+                    filled = self.filled[self._ring(stream, step)]
                     if number >= len(filled):
                         return False
                     stream.now = max(stream.now, filled[number])
@@ -242,7 +268,7 @@ class Model:
     def _release(self, stream: _Stream, step: Step) -> bool:
         """Gives a slot back. A slot that the consumers fill themselves is free after a barrier of all of them; of one that a producer fills each
         warpgroup says so, and goes on."""
-        number, slots = stream.gave[step.channel], self.released[step.channel, stream.block]
+        number, slots = stream.gave[step.channel], self.released[self._ring(stream, step)]
         while len(slots) <= number:
             slots.append([])
         if not stream.piece:
@@ -263,11 +289,11 @@ class Model:
         """In the consumers' own stream the first of them issues it for all; elsewhere the producer does."""
         if not (stream.produces or stream.first):
             return True
-        ring = (step.channel, stream.block)
+        ring = (step.channel, stream.block, step.part)
         when = stream.now
         if (over := self.put_count[ring] - self._depth(step.channel)) >= 0:
             slots = self.released[ring]
-            if over >= len(slots) or len(slots[over]) < self.body.groups:
+            if over >= len(slots) or len(slots[over]) < self.body.groups // self.body.parts.get(step.channel, 1):
                 if stream.produces:
                     return False
             else:

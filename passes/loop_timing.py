@@ -16,13 +16,13 @@ Costs are those of machine_costs.py, with what an element takes in instructions 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
 from math import prod
 
 from xdsl.dialects import arith, math, scf
 from xdsl.dialects.builtin import ModuleOp, TensorType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.async_roles import role_of
@@ -31,6 +31,7 @@ from ..dialects.layout_attrs import ConvertOp, TVLayoutAttr
 from ..dialects.tile import element_type, shape_of
 from . import dot_rules
 from .access import memory_bytes
+from .alloc_shared import renames
 from .loop_model import COPIES, TENSOR, Body, Busy, Model, Step, merged
 from .machine_costs import COPY_BYTES_PER_CLOCK, DOT_DRAIN, LANES_PER_CLOCK, USUAL_COPY_LATENCY
 
@@ -168,13 +169,19 @@ def body_of(loop: scf.ForOp) -> Body:
     assert end is not None
     carried = list(zip(end.operands, loop.body.block.args[1:]))
     slots = {channel: slots_of(channel) for channel in dict.fromkeys(step.channel for step in (*steps, *puts)) if channel is not None}
-    return Body(steps, puts, groups, slots, carried)
+    return Body(steps, puts, groups, slots, carried, parts={channel: parts_of(channel) for channel in slots})
 
 
 def slots_of(channel: object) -> int:
     """The slots of a channel, as they are."""
     owner = channel.owner if isinstance(channel, SSAValue) else None
     return owner.depth.value.data if isinstance(owner, async_copy.ChannelOp) else 1
+
+
+def parts_of(channel: object) -> int:
+    """In how many parts a channel's slots are filled and given back, as they are."""
+    owner = channel.owner if isinstance(channel, SSAValue) else None
+    return owner.part_count if isinstance(owner, async_copy.ChannelOp) else 1
 
 
 def steps_of(block: Block, groups: int) -> list[Step]:
@@ -219,6 +226,8 @@ def _work(op: Operation, groups: int) -> dict[str, float]:
     lanes: dict[str, float]
     if isinstance(op, tile.ReduceOp):
         lanes = {"alu": _held(op.source.type), "shuffle": 2 * _held(op.res.type)}
+    elif isinstance(op, tile.ReshapeOp) and renames(op):
+        return {}
     elif isinstance(op, ConvertOp | async_copy.ReadOp | async_copy.WriteOp | tile.TransposeOp | tile.ReshapeOp):
         ways = 1 if isinstance(op, async_copy.ReadOp | async_copy.WriteOp) else 2
         lanes = {"shared": ways * _held(counted.type) * memory_bytes(element_type(counted.type)) / 16}
@@ -233,16 +242,16 @@ def _work(op: Operation, groups: int) -> dict[str, float]:
     return {unit: count / LANES_PER_CLOCK[unit] / groups for unit, count in lanes.items() if count}
 
 
-def _held(kind: TensorType) -> int:
-    """Elements that all threads of the block hold of a tile, those that several hold counted as often."""
-    if isinstance(kind.encoding, TVLayoutAttr):
+def _held(kind: Attribute) -> int:
+    """Elements that all threads of the block hold of a tile, those that several hold counted as often; 1 of a scalar."""
+    if isinstance(kind, TensorType) and isinstance(kind.encoding, TVLayoutAttr):
         layout = kind.encoding.data
         return layout.num_threads * layout.num_values
     return prod(shape_of(kind))
 
 
-def puts_elsewhere(loop: scf.ForOp, channels: set[Hashable]) -> list[Step]:
-    """The puts of another role that fill the channels, in order."""
+def puts_elsewhere(loop: scf.ForOp, channels: set[Hashable], parts: Callable[[object], int] = parts_of) -> list[Step]:
+    """The puts of another role that fill the channels, in order. `parts`: in how many parts each is filled."""
     found = {
         use.operation: channel
         for channel in channels
@@ -256,7 +265,14 @@ def puts_elsewhere(loop: scf.ForOp, channels: set[Hashable]) -> list[Step]:
     root = loop
     while (parent := root.parent_op()) is not None:
         root = parent
-    return [_step(op, 1) for op in root.walk() if op in found]
+    return [part for op in root.walk() if op in found for part in _parts(_step(op, 1), parts(found[op]))]
+
+
+def _parts(step: Step, count: int) -> list[Step]:
+    """A put of another role, part by part."""
+    channel = step.channel.owner if isinstance(step.channel, SSAValue) else None
+    lockstep = channel.lockstep if isinstance(channel, async_copy.ChannelOp) else None
+    return [replace(step, clocks=step.clocks / count, part=part, issuer=lockstep or step.channel) for part in range(count)]
 
 
 # ---- the bound ------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from math import gcd
 
 from ..dialects.layout import LayoutError, Mode, SharedLayout, TVLayout, bank_conflicts, common_vector, split_modes
 from ..dialects.ptx_isa import UNITS
+from .access import VECTOR_BYTES
+from .dot_types import REGISTER_BYTES
 from .layout_costs import SLOTS
 from .traded_stores import Trade, find_trade
 
@@ -32,7 +34,15 @@ class MatrixForm:
 
     def opcode(self, name: str) -> str:
         """`name`: ldmatrix or stmatrix."""
-        return f"{name}.sync.aligned.m8n8.x{self.count}{'.trans' if self.transposed else ''}.shared.b16"
+        return matrix_opcode(name, self.count, self.transposed)
+
+
+MATRIX_COUNTS = (4, 2, 1)
+"""Matrices that one instruction may move, the most first."""
+
+
+def matrix_opcode(name: str, count: int, transposed: bool) -> str:
+    return f"{name}.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
 
 
 @lru_cache(maxsize=1024)
@@ -67,7 +77,7 @@ def matrix_form(registers: TVLayout, shared: SharedLayout, size: int) -> MatrixF
         return None
     if any(mode.stride[along] % row_elements for mode in (*others, *more)):  # a row of a matrix is 16 aligned bytes
         return None
-    for count in (4, 2, 1):
+    for count in MATRIX_COUNTS:
         try:
             matrices, values = split_modes(more, count)
         except LayoutError:
@@ -95,10 +105,15 @@ def access_vector(layout: TVLayout, shared: SharedLayout, extents: Sequence[int]
     """How many elements of `size` bytes one access may move: side by side in both, inside `extents` as a whole, whole registers or one, at most 16
     bytes."""
     dim, width = common_vector(layout, shared)
-    width = gcd(width, layout.num_values, 16 // size)
+    width = gcd(width, layout.num_values, VECTOR_BYTES // size)
     if layout.shape()[dim] > extents[dim]:
         width = gcd(width, extents[dim])
-    return width if width * size >= 4 else 1
+    return width if width in access_widths(size) else 1
+
+
+def access_widths(size: int) -> list[int]:
+    """How many elements of `size` bytes one access to a buffer may move: one, or whole registers."""
+    return [vector for vector in (1, 2, 4, 8, 16) if vector == 1 or REGISTER_BYTES <= vector * size <= VECTOR_BYTES]
 
 
 @dataclass(frozen=True, slots=True)

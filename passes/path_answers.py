@@ -1,4 +1,4 @@
-"""Paths through a program whose sizes are unknown: sequences of answers to the questions that its control flow asks. For `check-async` and `check-barriers`.
+"""Paths through a program whose sizes are unknown: sequences of answers to the questions that its control flow asks. For `check-async`.
 
 Whether a loop has another trip and whether a condition holds are questions. What follows from earlier answers (symbolic.py) is not asked again; the rest is
 answered both ways, and each sequence of answers is a path, which is walked from its start:
@@ -8,12 +8,15 @@ answered both ways, and each sequence of answers is a path, which is walked from
     walk([no])          not K > 0
 
 `explore` goes through all of them, deepest first, up to a number of paths; where there are more, it draws as many again by a fixed seed.
+
+Some sequences of answers contradict one another in ways that linear forms do not show: min, max and quotients of sizes are unknowns of their own here. `Sizes` draws
+numbers for what is unknown instead, so that every answer follows. (`check-barriers` goes that way always.)
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .symbolic import Condition, Facts, Form
 
@@ -64,6 +67,29 @@ class Answers:
             self.given.append(self.choice is None or self.choice.random() < MORE)
         self.asked += 1
         return self.given[self.asked - 1]
+
+
+class Sizes:
+    """Numbers for what a program does not know, drawn from the number of a walk. `steps`: of its loops; `slots`: of its deepest ring."""
+
+    def __init__(self, number: int, steps: Sequence[int], slots: int) -> None:
+        self.rng = random.Random(number)
+        self.number, self.steps, self.slots = number, list(steps) or [1], slots
+        self.blocks = self.rng.choice((1, 1, 2, 3))
+
+    def trips(self) -> int:
+        """Of a loop: each number up to where slots and parities repeat, in turns; some more first."""
+        most = 2 * self.slots + 2
+        if self.number == 0:
+            return most + 10
+        return (self.number - 1) % (most + 1) if self.rng.random() < 0.7 else self.rng.randint(0, most)
+
+    def extent(self) -> int:
+        """Of an array: so that a loop over it has such a number of trips, the last of them sometimes not whole; or a small one."""
+        step = self.rng.choice(self.steps)
+        if self.number and self.rng.random() < 0.2:
+            return self.rng.randint(1, 2 * step)
+        return max(0, self.trips() * step - self.rng.choice((0, 0, 1, step // 2)))
 
 
 def explore(walk: Callable[[Answers], None], most: int) -> bool:

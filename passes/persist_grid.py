@@ -37,6 +37,8 @@ lightest in the last whole one.
 Of causal attention's loops the longest a block walks is so within 3 % of the mean (132 blocks, 1000 to 5000 points; where every group starts from the heaviest, 9 to 74 % above:
 rounds and groups then have unequal ends that repeat in step).
 
+**What is the same at every point.** Scalars that take long (a division, a function) and depend on no coordinate are computed once, before the loop.
+
 **Clusters.** Where blocks form clusters of n along an axis (form_clusters.py), the points of a cluster are walked as one: the loop counts clusters, over a grid that is n
 times shorter along the axis, and each block adds its place in the cluster. Where the axis is no multiple of n, the last points are outside of the grid:
 there, too, everything is loaded and computed, since the others wait for it, and nothing is stored.
@@ -51,14 +53,16 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Literal
 
-from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, ModuleOp, UnitAttr, i32
+from xdsl.dialects import arith, math, scf
+from xdsl.dialects.builtin import IndexType, IntegerAttr, ModuleOp, TensorType, UnitAttr, i32
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.traits import is_side_effect_free
 
 from ..dialects import async_copy, tile
 from ..dialects.async_roles import RolesOp
 from ..dialects.inside import inside, kernels_in
 from .base import Pass, PassContext
+from .divisibility import is_inside
 from .dot_rules import INDEPENDENT
 from .form_clusters import outward_effects
 from .grid_axes import GridAxes
@@ -68,6 +72,12 @@ from .specialize_warps import decide, stated
 
 PANEL = 8
 """Rows of a panel: with 132 blocks the panel of a wave is about twice as many columns wide, which is nearly square for tiles of 128×256."""
+
+
+SLOW = (arith.DivfOp, arith.DivSIOp, arith.FloorDivSIOp, arith.CeilDivSIOp, arith.RemSIOp, arith.RemUIOp, math.ExpOp, math.Exp2Op, math.LogOp, math.Log2Op,
+        math.SqrtOp, math.RsqrtOp, math.TanhOp, math.SinOp, math.CosOp)  # fmt: skip
+"""Operations that take many instructions, or one of a unit that is slow to answer. (Not unsigned divisions, of which the order of points is made: what it needs is computed
+anew rather than kept.)"""
 
 
 @dataclass
@@ -136,9 +146,30 @@ def _persist(kernel: tile.KernelOp, panel: int, fair: bool) -> None:
     yielded = scf.YieldOp()
     yielded.location = kernel.location
     block.add_ops([*inner.ops, *inside, yielded])
+    common = _common_to_all(block)
+    for op in common:
+        op.detach()
     loop = scf.ForOp.create(operands=[first, total, step], regions=[Region(block)], attributes={INDEPENDENT: UnitAttr()})
     loop.location = kernel.location
-    body.insert_ops_before([*outer.ops, loop], end)
+    body.insert_ops_before([*outer.ops, *common, loop], end)
+
+
+def _common_to_all(block: Block) -> list[Operation]:
+    """Scalars that are the same at every point and take long to compute, with all that they need, in order."""
+    fixed: set[Operation] = set()
+    for op in block.ops:
+        scalar = not op.regions and is_side_effect_free(op) and not any(isinstance(value.type, TensorType) for value in (*op.operands, *op.results))
+        if scalar and all(value.owner in fixed if is_inside(value, block) else True for value in op.operands):
+            fixed.add(op)
+    needed = {op for op in fixed if isinstance(op, SLOW)}
+    work = list(needed)
+    while work:
+        for value in work.pop().operands:
+            maker = value.owner
+            if isinstance(maker, Operation) and maker in fixed and maker not in needed:
+                needed.add(maker)
+                work.append(maker)
+    return [op for op in block.ops if op in needed]
 
 
 def _store_inside(kernel: tile.KernelOp, condition: SSAValue) -> None:
@@ -187,9 +218,20 @@ def _coordinates(outer: _Builder, inner: _Builder, point: SSAValue, widths: list
     rest = inner.remainder(point, number, size)
     top = inner.add(arith.MuliOp(number, height))
     left = inner.at_least(1, inner.add(arith.MinSIOp(inner.add(arith.SubiOp(rows, top)), height)))
-    column = inner.add(arith.DivUIOp(rest, left))
+    column = _divided_by_what_is_left(inner, rest, left, height)
     row = inner.add(arith.AddiOp(top, inner.remainder(rest, column, left)))
     return [inner.add(arith.IndexCastOp(value, IndexType())) for value in (row, column, *after)]
+
+
+def _divided_by_what_is_left(inner: _Builder, value: SSAValue, left: SSAValue, height: SSAValue) -> SSAValue:
+    """A quotient by `left`: `height`, but in the last group what remains. It is quick to divide by what is the same at all points."""
+    quotients = [_Builder(inner.at), _Builder(inner.at)]
+    regions = []
+    for build, divisor in zip(quotients, (height, left)):
+        end = scf.YieldOp(build.add(arith.DivUIOp(value, divisor)))
+        end.location = inner.at.location
+        regions.append(Region(Block([*build.ops, end])))
+    return inner.add(scf.IfOp(inner.add(arith.CmpiOp(left, height, "eq")), [i32], *regions))
 
 
 def _dealt(build: _Builder, point: SSAValue, first: SSAValue, count: SSAValue, total: SSAValue) -> SSAValue:
@@ -224,7 +266,7 @@ def _from_the_heaviest(
         rest = build.remainder(point, number, size)
         top = build.add(arith.MuliOp(number, height))
         left = build.at_least(1, build.add(arith.MinSIOp(build.add(arith.SubiOp(width, top)), height)))
-        along = build.add(arith.DivUIOp(rest, left))
+        along = _divided_by_what_is_left(build, rest, left, height)
         others = [build.add(arith.AddiOp(top, build.remainder(rest, along, left)))]
         upwards = build.odd(number)
     last = build.add(arith.SubiOp(widths[axis], build.constant(1)))

@@ -44,6 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from xdsl.dialects import arith, scf
@@ -64,7 +65,7 @@ from .delay_dots import Delay, delay_dot
 from .divisibility import growth, is_inside
 from .dot_types import dot_kind
 from .schedule_problem import ScheduleProblem, decide, state
-from .stages import constant_value, trip_count
+from .stages import constant_value, latency, trip_clocks, trip_count
 
 
 @dataclass
@@ -137,26 +138,40 @@ class Loop:
     chains: list[Chain]
     stages: int = 1
     late: Delay | None = None
+    light: int | None = None
+    """Slots of the channels that another role fills and that are only read into registers, where they have fewer."""
 
     @property
     def block(self) -> Block:
         return self.op.body.block
 
+    @cached_property
+    def pace(self) -> tuple[int, float]:
+        """(latency of its copies, clocks of a trip), as it is before anything is moved."""
+        return latency(self), trip_clocks(self)
+
     def carried_dots(self) -> set[Operation]:
         return {dot for chain in self.chains for dot in chain.dots}
 
-    def depth(self, ring: Ring, stages: int, in_flight: bool = True) -> int:
+    @staticmethod
+    def is_light(ring: Ring) -> bool:
+        """Whether a slot is free as soon as it has been read into registers: then one may do where dots need two."""
+        return ring.elsewhere and not ring.dots and not ring.read_elsewhere
+
+    def depth(self, ring: Ring, stages: int, in_flight: bool = True, light: int | None = None) -> int:
         """Slots that a ring gets: what its author gave it, one where it stays as it is, two where the dot of the trip before may still read what was not loaded
-        ahead. `in_flight`: whether its dots are left so."""
+        ahead. `in_flight`: whether its dots are left so; `light`: slots of those that are light."""
         if pins.DEPTH in ring.channel.attributes:
             return ring.channel.depth.value.data
+        if light is not None and self.is_light(ring):
+            return light
         if ring.stays is None or stages == 1:
             return stages
         return 2 if in_flight and not self.carried_dots().isdisjoint(ring.dots) else 1
 
-    def bytes(self, stages: int, in_flight: bool = True) -> int:
+    def bytes(self, stages: int, in_flight: bool = True, light: int | None = None) -> int:
         """Shared memory of its rings."""
-        return sum(ring_bytes(ring.channel, self.depth(ring, stages, in_flight)) for ring in self.rings)
+        return sum(ring_bytes(ring.channel, self.depth(ring, stages, in_flight, light)) for ring in self.rings)
 
 
 def analyse(op: scf.ForOp, kernel: tile.KernelOp) -> Loop | None:
@@ -304,7 +319,7 @@ class _Pipeliner:
 
     def run(self) -> None:
         for ring in self.loop.rings:
-            ring.channel.properties["depth"] = IntegerAttr(self.loop.depth(ring, self.loop.stages), i64)
+            ring.channel.properties["depth"] = IntegerAttr(self.loop.depth(ring, self.loop.stages, light=self.loop.light), i64)
         sites = self._sites()
         self._count_later(sites)
         tokens = self._tokens()

@@ -14,6 +14,12 @@ from . import layout_costs
 from .access import memory_bytes
 
 WARP = 32
+SHUFFLES = ("up", "down", "bfly")
+"""How a scan's lanes get the results of those before, of those behind in reverse, or all of them, of a fold, the total."""
+
+
+def shuffle_opcode(how: str) -> str:
+    return f"shfl.sync.{how}.b32"
 
 
 @dataclass(frozen=True, slots=True)

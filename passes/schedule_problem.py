@@ -5,7 +5,8 @@
 - its *structure*: accumulators in flight from one trip to the next; a dot that takes what another one's result became, issued a trip late; or each dot awaited where it stands.
   An accumulator that other code of the loop reads is never in flight over the back-edge: such a structure is not among the candidates (ptxas would serialise
   every wgmma, its message C7514);
-- its *slots*: how many buffers its channels have, which is how many trips ahead they are filled, and one.
+- its *slots*: how many buffers its channels have, which is how many trips ahead they are filled, and one. Channels that another role fills and that are only read
+  into registers are *light*: a slot is free as soon as it is read, so that they may have fewer than those that dots read.
 
 **Limits.** Shared memory, of all channels of the kernel together; registers of a thread, for what a structure holds at one time; no more slots than trips.
 Pins (`stages=`, `dots=`) leave only what was stated; where nothing is left, an error names the pin.
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import StringAttr, TensorType
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from ..dialects import async_copy, tile
 from ..dialects.async_roles import WARP_THREADS, RolesOp
@@ -48,14 +49,13 @@ from .loop_model import Body, Key, Model, Step, merged
 from .loop_timing import computes, longest_chain, puts_elsewhere, slots_of, steps_of, warpgroups
 from .schedule_solver import Answer, Cost, Option, solve
 from .split_loops import rarely_done
+from .split_slots import warpgroups_apart
 from .stages import (
     LONG_TRIP,
     MOST_STAGES,
-    latency,
     runs_of,
     stated_depth,
     stated_stages,
-    trip_clocks,
     trip_count,
     trips_of,
 )
@@ -97,9 +97,11 @@ class Way:
 
     structure: Structure
     stages: int
+    light: int | None = None
+    """Slots of light channels, where there are others too, and they have fewer."""
 
     def __str__(self) -> str:
-        slots = f"{self.stages} slot{'s' if self.stages > 1 else ''}"
+        slots = f"{self.stages} slot{'s' if self.stages > 1 else ''}{f', {self.light} of what is read at once' if self.light else ''}"
         return f"{self.structure.name}, {slots}" if self.structure.name else slots
 
 
@@ -107,7 +109,7 @@ class Way:
 class LoopProblem:
     """One loop. `ways`: the candidates that its registers allow; `too_large`: structures that they do not; `bound`, `alone_bound`: the least clocks of a trip, and with one
     warpgroup, None where the loop is none that the model times; `blocks`: how many a multiprocessor does at a time, which is taken as given: slots are not given up for
-    more of them (a pin does that, as in the variants of small tiles)."""
+    more of them (a pin does that, as in the variants of small tiles); `floors`: the least clocks of a trip in a structure, where they were asked for."""
 
     loop: Loop
     stated: int | None
@@ -119,13 +121,16 @@ class LoopProblem:
     trips: int
     blocks: int
     intervals: dict[Way, float] = field(default_factory=dict)
-    own: dict[Structure, float] = field(default_factory=dict)
+    own: dict[tuple[Structure, bool], float] = field(default_factory=dict)
+    floors: dict[Structure, float] = field(default_factory=dict)
 
     def alone(self, way: Way) -> float:
-        """Clocks of a trip of one warpgroup that has the units to itself and whose copies are there: slots make no difference."""
-        if way.structure not in self.own:
-            self.own[way.structure] = Model(arrange(self.loop, way).alone()).run()
-        return self.own[way.structure]
+        """Clocks of a trip of one warpgroup that has the units to itself and whose copies are there: how many slots there are makes no difference, unless nothing is moved
+        for want of a second one."""
+        key = (way.structure, way.stages > 1)
+        if key not in self.own:
+            self.own[key] = Model(arrange(self.loop, way).alone()).run()
+        return self.own[key]
 
     def interval(self, way: Way) -> float:
         """Clocks of a trip, by the model; of several blocks that take turns, of each."""
@@ -134,9 +139,21 @@ class LoopProblem:
             self.intervals[way] = Model(body).run() / body.blocks
         return self.intervals[way]
 
+    def floor(self, way: Way) -> float:
+        """What its clocks of a trip are at least. Where another way of the same structure is known to miss the bound, dependences, not units, limit it: then the interval
+        with as many slots as there may be, which fewer do not beat, rules out nearly all other numbers of slots unseen."""
+        assert self.bound is not None
+        seen = [found for other, found in self.intervals.items() if other.structure is way.structure]
+        if not seen or min(seen) <= self.bound:
+            return self.bound
+        if way.structure not in self.floors:
+            ways = [other for other in self.ways if other.structure is way.structure]
+            self.floors[way.structure] = self.interval(max(ways, key=lambda other: (other.stages, other.light is None)))
+        return self.floors[way.structure]
+
     def room(self, way: Way) -> int:
         """Bytes of shared memory for its slots."""
-        return self.loop.bytes(way.stages, way.structure.in_flight)
+        return self.loop.bytes(way.stages, way.structure.in_flight, way.light)
 
 
 @dataclass(eq=False)
@@ -155,6 +172,19 @@ class ScheduleProblem:
         """The way of a loop."""
         assert self.answer is not None
         return self.options[number][self.answer.choice[number]].about
+
+    def clocks(self) -> float:
+        """What a block's loops take as they are decided, about: their trips, and, where the threads that compute issue the copies, too, the wait for the first ones each time that
+        a loop begins, unless other blocks compute meanwhile."""
+        total = 0.0
+        for number, loop in enumerate(self.loops):
+            way, own = self.chosen(number), not all(ring.elsewhere for ring in loop.loop.rings)
+            if loop.bound is not None:
+                total += loop.runs * loop.trips * loop.interval(way)
+            else:
+                total += _waits(loop, way.stages)
+            total += loop.runs * loop.loop.pace[0] / loop.blocks if own else 0.0
+        return total
 
 
 # ---- the problem ----------------------------------------------------------------------------------------------------
@@ -188,7 +218,7 @@ def decide(problem: ScheduleProblem) -> None:
         return
     for number, loop in enumerate(problem.loops):
         way = problem.chosen(number)
-        loop.loop.stages, loop.loop.late = way.stages, way.structure.late
+        loop.loop.stages, loop.loop.light, loop.loop.late = way.stages, way.light, way.structure.late
         if not way.structure.in_flight:
             loop.loop.chains = []
 
@@ -238,7 +268,13 @@ def _loop_problem(loop: Loop, stages: int | None, dots: str | None, register_lim
     if own is not None and not pinned:
         raise _impossible(loop.op, own, too_large, register_limit)
     kept = pinned or kept
-    ways = [Way(structure, count) for structure in kept for count in counts if count > 1 or structure is kept[-1]]
+    ways = [
+        Way(structure, count, light)
+        for structure in kept
+        for count in counts
+        if count > 1 or structure is kept[-1]
+        for light in (None, *(_fewer(loop, count) if stated is None else ()))
+    ]
     wanted = next((count for count in counts if _late_copies(loop, count, runs_of(loop.op) * trips_of(loop.op)) == 0), counts[-1])
     together = blocks(loop.bytes(wanted))
     bound, alone_bound = None, 0.0
@@ -248,6 +284,21 @@ def _loop_problem(loop: Loop, stages: int | None, dots: str | None, register_lim
         bound = max(chain / together, *body.work().values())
         alone_bound = max(chain, *body.alone().work().values())
     return LoopProblem(loop, stated, ways, too_large, bound, alone_bound, runs_of(loop.op), trips_of(loop.op), together)
+
+
+def _fewer(loop: Loop, stages: int) -> range:
+    """How many slots light channels may have where the others have so many."""
+    light = [ring for ring in loop.rings if loop.is_light(ring)]
+    return range(1, stages) if 0 < len(light) < len(loop.rings) else range(0)
+
+
+def _in_use(loop: Loop, rings: Sequence[Ring]) -> float:
+    """For how many trips a slot of these channels is in use: one that dots read for a trip; a light one not at all where each warpgroup gives its part back (split_slots.py), or else until the last
+    warpgroup has come to it: they take turns, so that of G of them the last is (G - 1)/G trips behind the first."""
+    if not all(loop.is_light(ring) for ring in rings):
+        return 1.0
+    groups = warpgroups(loop.op)
+    return 0.0 if all(warpgroups_apart(ring.channel) > 1 for ring in rings) else (groups - 1) / groups
 
 
 OTHER_REGISTERS = 40
@@ -303,31 +354,38 @@ def _structures(loop: Loop) -> Iterator[Structure]:
 def option_of(problem: ScheduleProblem, loop: LoopProblem, way: Way) -> Option:
     """A way as the solver takes it."""
     room = loop.room(way)
-    spare = round(_late_copies(loop.loop, way.stages, loop.runs * loop.trips))
+    spare = round(_late_copies(loop.loop, way.stages, loop.runs * loop.trips, way.light))
     if loop.bound is None:
-        waits = int(_waits(loop, way.stages) / problem.unit)
-        cost = (waits, spare, 0, room)
-        return Option(str(way), room, cost, lambda: cost, way, cost)
+        known = (int(_waits(loop, way.stages) / problem.unit), spare, 0, room)
+        return Option(str(way), room, known, lambda: known, way, known)
     times = loop.runs * loop.trips
     own = max(0, int(times * (loop.alone(way) - loop.alone_bound) / problem.unit))
     bound = loop.bound
 
-    def cost() -> Cost:
-        return (max(0, int(times * (loop.interval(way) - bound) / problem.unit)), spare, own, room)
+    def late(interval: float) -> int:
+        return max(0, int(times * (interval - bound) / problem.unit))
 
-    return Option(str(way), room, (0, spare, own, room), cost, way)
+    def cost() -> Cost:
+        return (late(loop.interval(way)), spare, own, room)
+
+    return Option(str(way), room, (0, spare, own, room), cost, way, floor=lambda: (late(loop.floor(way)), spare, own, room))
 
 
 def _waits(loop: LoopProblem, stages: int) -> float:
     """Clocks that the whole kernel waits for a loop's copies, about."""
-    return loop.runs * loop.trips * max(0.0, latency(loop.loop) - (stages - 1) * trip_clocks(loop.loop))
+    late, clocks = loop.loop.pace
+    return loop.runs * loop.trips * max(0.0, late - (stages - _in_use(loop.loop, loop.loop.rings)) * clocks)
 
 
-def _late_copies(loop: Loop, stages: int, times: int) -> float:
+def _late_copies(loop: Loop, stages: int, times: int, light: int | None = None) -> float:
     """Clocks that all trips, `times` of them, wait for copies if these take a trip longer, unless a trip is long."""
-    late, clocks = latency(loop), trip_clocks(loop)
+    late, clocks = loop.pace
     spare = clocks if clocks < LONG_TRIP * late else 0.0
-    return times * max(0.0, late + spare - (stages - 1) * clocks)
+    found = times * max(0.0, late + spare - (stages - _in_use(loop, loop.rings)) * clocks)
+    if light is not None:
+        rings = [ring for ring in loop.rings if loop.is_light(ring)]
+        found += times * max(0.0, late + spare - (light - _in_use(loop, rings)) * clocks)
+    return found
 
 
 # ---- what a trip is, done in a way ----------------------------------------------------------------------------------
@@ -343,10 +401,16 @@ def arrange(loop: Loop, way: Way) -> Body:
     if way.stages > 1:
         trip.move(way.structure)
     steps = merged(trip.steps)
-    puts = puts_elsewhere(loop.op, {step.channel for step in steps if step.kind == "get"})
+    puts = puts_elsewhere(loop.op, {step.channel for step in steps if step.kind == "get"}, _parts)
     slots: dict[Key, int] = {step.channel: slots_of(step.channel) for step in (*steps, *puts) if step.channel is not None}
-    slots |= {ring.channel.res: loop.depth(ring, way.stages, way.structure.in_flight) for ring in loop.rings}
-    return Body(steps, puts, groups, slots, trip.carried)
+    slots |= {ring.channel.res: loop.depth(ring, way.stages, way.structure.in_flight, way.light) for ring in loop.rings}
+    return Body(steps, puts, groups, slots, trip.carried, parts={channel: _parts(channel) for channel in slots})
+
+
+def _parts(channel: object) -> int:
+    """In how many parts `split-slots` will have a channel filled."""
+    owner = channel.owner if isinstance(channel, SSAValue) else None
+    return warpgroups_apart(owner) if isinstance(owner, async_copy.ChannelOp) else 1
 
 
 class _Trip:

@@ -33,7 +33,8 @@ def plus(a: Cost, b: Cost) -> Cost:
 
 @dataclass(eq=False)
 class Option:
-    """One way to do a loop. `room`: what it takes of what is shared; `least`: no component of its cost is smaller; `find`: its cost."""
+    """One way to do a loop. `room`: what it takes of what is shared; `least`: no component of its cost is smaller; `find`: its cost; `floor`: as `least`, but dearer to
+    know, and the better the more costs are known: asked for when the option's turn comes."""
 
     name: str
     room: int
@@ -41,6 +42,7 @@ class Option:
     find: Callable[[], Cost]
     about: Any = None
     known: Cost | None = None
+    floor: Callable[[], Cost] | None = None
 
     def cost(self) -> Cost:
         """Asked for once."""
@@ -103,6 +105,8 @@ class Search:
             if taken + self.room_after[number + 1] > self.room or self._hopeless(chosen, plus(cost, option.least)):
                 continue
             if option.known is None:
+                if option.floor is not None and self._hopeless(chosen, plus(cost, option.floor())):
+                    continue
                 if self.asked >= self.limit and self.best is not None:
                     self.struck = True
                     continue

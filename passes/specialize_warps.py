@@ -1,4 +1,4 @@
-"""specialize-warps: one warp loads, the others compute.
+"""specialize-warps: some warps load, the others compute.
 
 A kernel whose loops load tiles by TMA for their dots is split in two roles. The *producer* has the puts, and of everything else a copy of just what
 they need: the loops and conditions round them, and the scalars that say where the tiles start. The *consumer* has all the rest. The
@@ -60,7 +60,7 @@ from . import dot_rules
 from .base import Pass, PassContext
 
 PRODUCER_WARPS = WARPGROUP_WARPS
-"""Registers change hands by whole warpgroups, so the one warp that loads brings three that do nothing."""
+"""Registers change hands by whole warpgroups: of four warps as many load as there are channels to fill."""
 WORTHWHILE_WARPS = 2 * WARPGROUP_WARPS
 """Consumer warps from which on the split pays."""
 ENOUGH_REGISTERS = 248

@@ -96,7 +96,7 @@ def part_of(kernel: tile.KernelOp, store: tile.StoreOp | async_copy.StoreOp) -> 
     size = memory_bytes(kind.element_type)
     strides = dot_rules.static_strides(array.type)
     inner = next((d for d, dim in enumerate(of) if strides[dim] == 1), None)
-    if inner is None or size not in (2, 4) or layout.shape() != shape or array.type.get_num_dims() > 5:
+    if inner is None or size not in (2, 4) or layout.shape() != shape or array.type.get_num_dims() > dot_rules.MOST_TMA_DIMS:
         return None
     row = shape[inner] * size
     span = next((span for span in (ROW_BYTES, ROW_BYTES // 2, ROW_BYTES // 4) if row % span == 0), None)

@@ -18,7 +18,7 @@ from ..dialects import async_copy, pins, tile
 from ..dialects.diagnostics import TeselaError
 from . import dot_rules
 from .alloc_shared import ring_bytes
-from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY
+from .machine_costs import COPY_BYTES_PER_CLOCK, COPY_LATENCY, THREADS_LATENCY
 
 if TYPE_CHECKING:
     from .pipeline_loops import Loop
@@ -65,7 +65,7 @@ def constant_value(value: SSAValue) -> int | None:
 
 def latency(loop: Loop) -> int:
     """Clocks until a copy for the loop's channels has arrived, of the slowest."""
-    return max((COPY_LATENCY[ring.via] for ring in loop.rings if ring.stays is None), default=0)
+    return max((COPY_LATENCY.get(ring.via, THREADS_LATENCY) for ring in loop.rings if ring.stays is None), default=0)
 
 
 def trip_clocks(loop: Loop) -> float:

@@ -6,7 +6,7 @@ Six kinds of entries, each by a key that is a digest of all that it depends on:
 |---|---|---|
 | `program` | the sources that a kernel is made from (compile.py; for Python frontend/fingerprint.py) | contract, digest of its tile IR |
 | `variant` | that IR, the facts, the target, pinned choices | launch plan, PTX, what the compiler said |
-| `work` | the same | the counts that programs for the same result are chosen by (dialects/work.py) |
+| `work` | the sources of a kernel's programs, the facts, the target | the counts that one of them is chosen by (dialects/work.py) |
 | `code` | the PTX, the architecture, the assembler | cubin, what the assembler said |
 | `tuning` | a kernel, its space, the device, the class of shapes | what was measured |
 | `sources` | names, sizes and times of the compiler's own files | the digest of their contents |
@@ -21,7 +21,7 @@ which is then as good as none. A file that cannot be written (a full disk, a rea
 
 **Who compiles?** `fetch` takes a lock file before it makes what is missing, so that of many threads and processes one does and the others
 find it. The lock is the operating system's (`flock`): it ends with the process that holds it. There are 256 lock files of each kind, by the
-key's first byte; whoever waits too long compiles for itself. Locks are taken in one order, tuning, program, work, variant, code, and those of one
+key's first byte; whoever waits too long compiles for itself. Locks are taken in one order, tuning, program, variant, code, and those of one
 kind never inside each other.
 
 **How much?** Above the limit the entries that were used longest ago go. A read sets its file's modification time, which is what "used" means.

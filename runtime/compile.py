@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -32,7 +32,7 @@ from .kernel import Kernel
 from .launch import DUMP_VARIABLE, Variant, write_dump
 from .space import pin_fault
 from .specialize import Facts, contract_of, kernels_of, specialize
-from .variants import Programs
+from .variants import Counts, Programs
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -91,51 +91,56 @@ class Source:
 
 @dataclass(frozen=True)
 class Program:
-    """What is known of a kernel without its module. `ir`: `Source.digest`, or '' where there is no cache; `can_split`: whether it has a loop that several
-    blocks can share (passes/split_reduction.py), and does not state how many; `is_made`: from the module itself, and not from the cache."""
+    """What is known of a kernel without its module. `ir`: `Source.digest`, or '' where there is no cache; `is_made`: from the module itself, and not from
+    the cache."""
 
     contract: Contract
     ir: str
-    can_split: bool
     is_made: bool = False
 
 
 class ModuleCompiler:
-    """Makes the variants of one kernel of a program, and prints its levels. `numbers` tells the dumps of a kernel's programs apart."""
+    """Makes the variants of one kernel of a program, called `kernel` (None: its only one), and prints its levels. `program`: what is known of it; None: it is read
+    when it is needed. `numbers` tells the dumps of a kernel's programs apart."""
 
     def __init__(
         self,
         source: Source,
-        program: Program,
+        name: str,
+        kernel: str | None = None,
+        program: Program | None = None,
         strict: bool = False,
         pins: Mapping[str, int] | None = None,
         cached: bool = True,
         numbers: Iterator[int] | None = None,
     ):
-        self.source, self.program, self.strict, self.pins = source, program, strict, dict(pins or {})
-        self.cached = cached
-        self.name = program.contract.name
-        self._checked = program.is_made
+        self.source, self.name, self.strict, self.pins, self.cached = source, name, strict, dict(pins or {}), cached
+        self._kernel, self._program = kernel, program
+        self._checked = program is not None and program.is_made
         self._numbers = numbers or itertools.count()
         self._count: tuple[Facts, Target, Count] | None = None
 
     @property
-    def can_split(self) -> bool:
-        """Whether a number of parts can be chosen."""
-        return self.program.can_split and "split" not in self.pins
+    def program(self) -> Program:
+        """What is known of it."""
+        if self._program is None:
+            self._program = known_program(self.source, self._kernel, self.cached)
+            self._checked = self._program.is_made
+        return self._program
 
     def split(self, parts: int) -> ModuleCompiler:
         """The same program, in so many parts."""
-        return ModuleCompiler(self.source, self.program, self.strict, self.pins | {"split": parts}, self.cached, self._numbers)
+        pins = self.pins | {"split": parts}
+        return ModuleCompiler(self.source, self.name, self._kernel, self._program, self.strict, pins, self.cached, self._numbers)
 
     @property
     def module(self) -> ModuleOp:
         """The tile-level module. Raises TeselaError where it is no longer what the contract was read from."""
         with working:
             module = self.source.module
-            if not self._checked and self.source.digest() != self.program.ir:
+            if self._program is not None and not self._checked and self.source.digest() != self._program.ir:
                 hint = "compile it again, or leave alone the functions and values that it reads"
-                raise self.program.contract.error("what the kernel is made from has changed since it was compiled", hint)
+                raise self._program.contract.error("what the kernel is made from has changed since it was compiled", hint)
             self._checked = True
             return module
 
@@ -155,6 +160,7 @@ class ModuleCompiler:
 
         start = time.perf_counter()
         variant = store.fetch("variant", key, decode, lambda: self._compile(facts, target, None), encode)
+        self.forget()
         if not variant.times:
             variant.times["load"] = (time.perf_counter() - start) * 1e3
             log.debug("%s for %s comes from the cache: %s", self.name, target.name, facts)
@@ -166,30 +172,16 @@ class ModuleCompiler:
         key = digest(kind, compiler_fingerprint(), ir, self.name, repr(facts), target.name, repr(sorted(self.pins.items())))
         return key, f"{self.name} for {target.name}: {facts}" + "".join(f", {name} = {value}" for name, value in self.pins.items())
 
-    def known_work(self, facts: Facts, target: Target) -> Work | None:
-        """`work`, where it was counted before, in this process or another."""
-        store = get_cache() if self.cached else None
-        return None if store is None else store.find("work", self._key("work", facts, target)[0], lambda entry: Work.from_json(entry.info))
-
     def floor(self, facts: Facts, target: Target) -> Work:
         """What `work` is not below (`lowering/count_work.py`), which takes a part of the time. Raises TeselaError for a program that cannot be compiled, as far as
         that is known then."""
-        return self._counted("floor", facts, target, lambda count: count.floor())
+        with self._under_way(facts, target) as count:
+            return count.floor()
 
     def work(self, facts: Facts, target: Target) -> Work:
         """What a block of the program does, in counts. Raises TeselaError for a program that cannot be compiled."""
-        return self._counted("work", facts, target, lambda count: count.work())
-
-    def _counted(self, kind: str, facts: Facts, target: Target, counted: Callable[[Count], Work]) -> Work:
-        def make() -> Work:
-            with self._under_way(facts, target) as count:
-                return counted(count)
-
-        store = get_cache() if self.cached else None
-        if store is None:
-            return make()
-        key, title = self._key(kind, facts, target)
-        return store.fetch("work", key, lambda entry: Work.from_json(entry.info), make, lambda work: Entry(title, work.to_json(), {}))
+        with self._under_way(facts, target) as count:
+            return count.work()
 
     @contextmanager
     def _under_way(self, facts: Facts, target: Target) -> Iterator[Count]:
@@ -301,15 +293,44 @@ def _kernel(
 ) -> Kernel:
     chosen = get_target(target) if isinstance(target, str) else target
     numbers = itertools.count()
+    opened = [cache(open_) for _, open_, _ in programs]
+    pins = [pinned for _, _, pinned in programs]
+    first = known_program(opened[0](), kernel, cached)
+    name = first.contract.name
 
-    def compiler(open_: Callable[[], Source], pins: Mapping[str, int]) -> ModuleCompiler:
-        opened = open_()
-        program = read_program(opened, kernel) if cached else _make_program(opened, kernel, False)
-        return ModuleCompiler(opened, program, strict, pins, cached, numbers)
+    def compiler(number: int) -> ModuleCompiler:
+        return ModuleCompiler(opened[number](), name, kernel, first if number == 0 else None, strict, pins[number], cached, numbers)
 
-    first = compiler(*programs[0][1:])
-    makers = [(programs[0][0], lambda: first), *[(label, partial(compiler, open_, pins)) for label, open_, pins in programs[1:]]]
-    return Kernel(first.program.contract, Programs(first.name, makers, is_open), chosen)
+    def identity() -> str | None:
+        keys = [open_().fingerprint() for open_ in opened]
+        return None if None in keys else digest(name, kernel or "", repr(pins), *map(str, keys))
+
+    makers = [(label, partial(compiler, number)) for number, (label, _, _) in enumerate(programs)]
+    stored = StoredCounts(name, identity) if cached and is_open else None
+    return Kernel(first.contract, Programs(name, makers, is_open, stored), chosen)
+
+
+class StoredCounts:
+    """What was counted of a kernel's programs, in the disk cache. `identity`: a digest of all that they are made of; None where that cannot be told."""
+
+    def __init__(self, name: str, identity: Callable[[], str | None]):
+        self.name, self._identity = name, identity
+
+    def load(self, facts: Facts, target: Target) -> Counts:
+        """What is known under these facts."""
+        store, key = get_cache(), self._find_key(facts, target)
+        found = None if store is None or key is None else store.find("work", key, lambda entry: Counts.from_json(entry.info))
+        return found or Counts()
+
+    def save(self, facts: Facts, target: Target, counts: Counts) -> None:
+        """Keep what is known, unless what the programs are made of changed while they were counted."""
+        store, key = get_cache(), self._find_key(facts, target)
+        if store is not None and key is not None:
+            store.store("work", key, Entry(f"{self.name} for {target.name}: {facts}", counts.to_json(), {}))
+
+    def _find_key(self, facts: Facts, target: Target) -> str | None:
+        identity = self._identity()
+        return None if identity is None else digest("work", compiler_fingerprint(), identity, repr(facts), target.name)
 
 
 def check_pins(pins: Mapping[str, int]) -> None:
@@ -317,6 +338,11 @@ def check_pins(pins: Mapping[str, int]) -> None:
     for name, value in pins.items():
         if (fault := pin_fault(name, value)) is not None:
             raise TeselaError.at(None, *fault)
+
+
+def known_program(source: Source, kernel: str | None, cached: bool) -> Program:
+    """What is known of a program, from the disk cache if that may be."""
+    return read_program(source, kernel) if cached else _make_program(source, kernel, False)
 
 
 def read_program(source: Source, kernel: str | None) -> Program:
@@ -328,25 +354,22 @@ def read_program(source: Source, kernel: str | None) -> Program:
     key = digest("program", compiler_fingerprint(), fingerprint, kernel or "")
 
     def decode(entry: Entry) -> Program:
-        return Program(contract_from_json(entry.info["contract"]), entry.info["ir"], bool(entry.info["can_split"]))
+        return Program(contract_from_json(entry.info["contract"]), entry.info["ir"])
 
     def encode(made: Program) -> Entry | None:
         if source.fingerprint() != fingerprint:  # it changed while it was read
             return None
-        return Entry(made.contract.signature, {"contract": contract_to_json(made.contract), "ir": made.ir, "can_split": made.can_split}, {})
+        return Entry(made.contract.signature, {"contract": contract_to_json(made.contract), "ir": made.ir}, {})
 
     return store.fetch("program", key, decode, lambda: _make_program(source, kernel, True), encode)
 
 
 def _make_program(source: Source, kernel: str | None, with_digest: bool) -> Program:
     from ..lowering.pipeline import select_kernel
-    from ..passes.split_reduction import find_loop
 
     with working:
         name = select_kernel(source.module, kernel)
-        op = kernels_of(source.module)[name]
-        can_split = "split" not in op.attributes and find_loop(op).loop is not None
-        return Program(contract_of(op), source.digest() if with_digest else "", can_split, True)
+        return Program(contract_of(kernels_of(source.module)[name]), source.digest() if with_digest else "", True)
 
 
 def open_source(source: Any, filename: str | None = None, **values: Any) -> Source:

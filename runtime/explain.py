@@ -90,11 +90,20 @@ def _schedules(planned: ModuleOp, target: str) -> list[str]:
     from ..passes import get_pass
     from ..passes.base import PassContext
     from ..passes.explain_schedules import explain as explain_schedules
+    from ..passes.explain_schedules import other_roles
+    from ..passes.specialize_warps import SpecializeWarps
 
-    before = STAGES["schedule"][: STAGES["schedule"].index("pipeline-loops")]
-    for name in before:
-        get_pass(name)().run(planned, PassContext(get_target(target)))
-    lines = explain_schedules(planned, get_target(target))
+    passes, machine = STAGES["schedule"], get_target(target)
+    context = PassContext(machine)
+    for name in passes[: passes.index("specialize-warps")]:
+        get_pass(name)().run(planned, context)
+    others = {when: planned.clone() for when in ("never", "always")}
+    for when, module in others.items():
+        SpecializeWarps(when=when).run(module, context)
+    for name in passes[passes.index("specialize-warps") : passes.index("pipeline-loops")]:
+        get_pass(name)().run(planned, context)
+    lines = [line for module in others.values() for line in other_roles(planned, module, machine)]
+    lines += explain_schedules(planned, machine)
     return ["", "Schedules", *lines] if lines else []
 
 

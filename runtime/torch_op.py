@@ -11,6 +11,7 @@ changed in place. The schema says all of that, so that torch does not have to lo
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..dialects.diagnostics import TeselaError
@@ -21,9 +22,13 @@ from .contract import Contract
 if TYPE_CHECKING:
     from .kernel import Kernel
 
+Typed = Callable[[Mapping[str, str]], "Kernel"]
+"""(element types by argument's name) -> the kernel for them."""
 
-def register(kernel: Kernel, name: str) -> Any:
-    """Register a kernel under 'namespace::name'; the operator. Raises TeselaError for a name of another form, and without torch."""
+
+def register(kernel: Kernel, name: str, typed: Typed | None = None) -> Any:
+    """Register a kernel under 'namespace::name'; the operator. `typed`: of a kernel whose element types are those of its arrays, what gives the kernel for some
+    (`kernel` says what is read and written in all of them). Raises TeselaError for a name of another form, and without torch."""
     namespace, colons, short = name.partition("::")
     if not (colons and namespace.isidentifier() and short.isidentifier()):
         raise kernel.contract.error(f"'{name}' is no name of an operator", "write namespace::name")
@@ -36,11 +41,19 @@ def register(kernel: Kernel, name: str) -> Any:
     outputs = [position for position, arg in enumerate(contract.args) if _is_output(arg)]
     positions = {position: number for number, position in enumerate(taken)}
 
+    def for_types(values: tuple[Any, ...]) -> Kernel:
+        if typed is None:
+            return kernel
+        known = torch_dtypes()
+        arrays = [(contract.args[position].name, value) for position, value in zip(taken, values) if isinstance(value, torch.Tensor)]
+        return typed({array: known[value.dtype][0] for array, value in arrays if value.dtype in known})
+
     def run(*values: Any) -> Any:
         full = [values[positions[position]] if position in positions else None for position in range(len(contract.args))]
-        return kernel(*full)
+        return for_types(values)(*full)
 
     def fake(*values: Any) -> Any:
+        contract = for_types(values).contract
         views: list[ArrayView | None] = [None] * len(contract.args)
         example = None
         for position, value in zip(taken, values):

@@ -20,11 +20,12 @@ nothing open is taken as it is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
@@ -67,16 +68,7 @@ class Compiler(Protocol):
     @property
     def module(self) -> ModuleOp: ...
 
-    @property
-    def can_split(self) -> bool:
-        """Whether a number of parts can be chosen: its loop only adds up, and nobody pinned it."""
-        ...
-
     def __call__(self, facts: Facts, target: Target) -> Variant: ...
-
-    def known_work(self, facts: Facts, target: Target) -> Work | None:
-        """`work`, if it takes no time."""
-        ...
 
     def floor(self, facts: Facts, target: Target) -> Work:
         """What `work` is not below, by any estimate."""
@@ -136,6 +128,47 @@ class Question:
         return replace(self.facts, divisors=tuple((name, COUNTED_DIVISOR) for name, divisor in self.facts.divisors if divisor % COUNTED_DIVISOR == 0))
 
 
+@dataclass
+class Counts:
+    """What is known of the programs of a kernel under some facts, by their numbers: floors, counts, and why some are refused."""
+
+    floors: dict[int, Work] = field(default_factory=dict)
+    works: dict[int, Work] = field(default_factory=dict)
+    refused: dict[int, TeselaError] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """A number that grows with what is known."""
+        return len(self.floors) + len(self.works) + len(self.refused)
+
+    def to_json(self) -> dict[str, Any]:
+        """Of a refusal only its first line is kept."""
+        return {
+            "floors": {str(program): work.to_json() for program, work in self.floors.items() if program not in self.works},
+            "works": {str(program): work.to_json() for program, work in self.works.items()},
+            "refused": {str(program): why_refused(error) for program, error in self.refused.items()},
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Counts:
+        """Raises KeyError, TypeError or ValueError for what `to_json` did not make."""
+        floors, works = ({int(program): Work.from_json(work) for program, work in data[kind].items()} for kind in ("floors", "works"))
+        return Counts(floors, works, {int(program): TeselaError.at(None, why) for program, why in data["refused"].items()})
+
+
+def why_refused(error: TeselaError) -> str:
+    """An error's first line."""
+    return error.diagnostics[0].message.split("\n")[0]
+
+
+class Stored(Protocol):
+    """Where counts are kept between processes."""
+
+    def load(self, facts: Facts, target: Target) -> Counts: ...
+
+    def save(self, facts: Facts, target: Target, counts: Counts) -> None: ...
+
+
 @runtime_checkable
 class Chooser(Protocol):
     """Programs among which calls choose."""
@@ -154,14 +187,14 @@ class Programs:
     `is_open`: whether its author left open what each call takes; otherwise there is one program, which is taken as it is.
     """
 
-    def __init__(self, name: str, programs: Sequence[tuple[str, Callable[[], Compiler]]], is_open: bool):
+    def __init__(self, name: str, programs: Sequence[tuple[str, Callable[[], Compiler]]], is_open: bool, stored: Stored | None = None):
         assert is_open or len(programs) == 1
         self.name, self.is_open = name, is_open
         self.labels = [label for label, _ in programs]
         self._make = [make for _, make in programs]
         self._compilers: dict[Choice, Compiler] = {}
-        self._works: dict[tuple[int, Facts, str], Work | TeselaError] = {}
-        self._floors: dict[tuple[int, Facts, str], Work | TeselaError] = {}
+        self._stored = stored
+        self._counts: dict[tuple[Facts, str], Counts] = {}
 
     def compiler(self, choice: Choice) -> Compiler:
         """The compiler of a choice."""
@@ -199,7 +232,9 @@ class Programs:
         """
         if not self.is_open:
             return Choice()
-        able = [row for row in self._contenders(Question(facts, target, dims, multiprocessors, nbytes)) if row.expected is not None]
+        question = Question(facts, target, dims, multiprocessors, nbytes)
+        with self._counting(question) as counts:
+            able = [row for row in self._contenders(counts, question) if row.expected is not None]
         chosen = best(able).choice if able else Choice()
         for choice, compiler in self._compilers.items():
             if choice != chosen:
@@ -210,31 +245,28 @@ class Programs:
             log.debug("%s: %s for %s", self.name, self.label(chosen), dims)
         return chosen
 
-    def _contenders(self, question: Question) -> list[Row]:
+    def _contenders(self, counts: Counts, question: Question) -> list[Row]:
         """The rows among which the best is, in their order. A program is counted only if it could be the best by its floor, the most promising one first."""
         rows: dict[int, list[Row]] = {}
         floors: list[tuple[float, int]] = []
         for program in range(len(self.labels)):
-            if (known := self._known(program, question)) is not None:
-                rows[program] = self._rows(program, known, question)
-                continue
-            floor = self._counted(self._floors, program, question, lambda compiler, *about: compiler.floor(*about))
-            if isinstance(floor, TeselaError):
-                rows[program] = self._rows(program, floor, question)
+            if program in counts.works or isinstance(floor := self._floor(program, counts, question), TeselaError):
+                rows[program] = self._rows(program, self._work(program, counts, question), question)
             else:
                 floors.append((min(row.cost for row in self._rows(program, floor, question)), program))
         least = min((row.cost for found in rows.values() for row in found if row.expected is not None), default=inf)
         for floor, program in sorted(floors):
             if floor > TOLERANCE * least:
                 break
-            found = rows[program] = self._rows(program, self._work(program, question), question)
+            found = rows[program] = self._rows(program, self._work(program, counts, question), question)
             least = min([least, *(row.cost for row in found if row.expected is not None)])
         return [row for program in sorted(rows) for row in rows[program]]
 
     def rows(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> list[Row]:
         """All that there is to choose from."""
         question = Question(facts, target, dims, multiprocessors, nbytes)
-        rows = [row for program in range(len(self.labels)) for row in self._rows(program, self._work(program, question), question)]
+        with self._counting(question) as counts:
+            rows = [row for program in range(len(self.labels)) for row in self._rows(program, self._work(program, counts, question), question)]
         for compiler in self._compilers.values():
             compiler.forget()
         return rows
@@ -244,10 +276,10 @@ class Programs:
         dims, multiprocessors, nbytes = question.dims, question.multiprocessors, question.nbytes
         label = self.label(Choice(program))
         if isinstance(work, TeselaError):
-            return [Row(Choice(program), label, None, work.diagnostics[0].message.split("\n")[0])]
+            return [Row(Choice(program), label, None, why_refused(work))]
         whole = estimate(work, dims, multiprocessors, nbytes)
         rows = [Row(Choice(program), label, whole)]
-        if work.split is None or not self.compiler(Choice(program)).can_split or whole.points >= SMALL_GRID * multiprocessors:
+        if work.split is None or whole.points >= SMALL_GRID * multiprocessors:
             return rows
         trips = DimExpr.parse(work.split.trips).evaluate(dims)
         for parts in PARTS:
@@ -258,36 +290,41 @@ class Programs:
 
     def work(self, program: int, facts: Facts, target: Target) -> Work | TeselaError:
         """The counts of a program, or why it is refused."""
-        return self._work(program, Question(facts, target, {}, 0, 0))
+        question = Question(facts, target, {}, 0, 0)
+        with self._counting(question) as counts:
+            return self._work(program, counts, question)
 
-    def _work(self, program: int, question: Question) -> Work | TeselaError:
-        return self._counted(self._works, program, question, lambda compiler, *about: compiler.work(*about))
+    @contextmanager
+    def _counting(self, question: Question) -> Iterator[Counts]:
+        """What is known under these facts, and is kept if it becomes more."""
+        key = question.counted, question.target.name
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = Counts() if self._stored is None else self._stored.load(question.counted, question.target)
+        before = counts.size
+        yield counts
+        if counts.size > before and self._stored is not None:
+            self._stored.save(question.counted, question.target, counts)
 
-    def _known(self, program: int, question: Question) -> Work | TeselaError | None:
-        """The counts of a program, or why it is refused, if that was found out before, in this process or another."""
-        key = program, question.counted, question.target.name
-        found = self._works.get(key)
-        if found is None and (known := self.compiler(Choice(program)).known_work(question.counted, question.target)) is not None:
-            found = self._works[key] = known
-        return found
+    def _floor(self, program: int, counts: Counts, question: Question) -> Work | TeselaError:
+        return self._counted(program, counts, counts.floors, question, lambda compiler, *about: compiler.floor(*about))
+
+    def _work(self, program: int, counts: Counts, question: Question) -> Work | TeselaError:
+        return self._counted(program, counts, counts.works, question, lambda compiler, *about: compiler.work(*about))
 
     def _counted(
-        self,
-        known: dict[tuple[int, Facts, str], Work | TeselaError],
-        program: int,
-        question: Question,
-        count: Callable[[Compiler, Facts, Target], Work],
+        self, program: int, counts: Counts, known: dict[int, Work], question: Question, count: Callable[[Compiler, Facts, Target], Work]
     ) -> Work | TeselaError:
-        key = program, question.counted, question.target.name
-        found = known.get(key)
-        if found is None:
+        if (why := counts.refused.get(program)) is not None:
+            return why
+        if program not in known:
             try:
-                found = count(self.compiler(Choice(program)), question.counted, question.target)
+                known[program] = count(self.compiler(Choice(program)), question.counted, question.target)
             except TeselaError as error:
                 log.info("%s, %s: refused: %s", self.name, self.labels[program], error.diagnostics[0].message)
-                found = self._works[key] = error
-            known[key] = found
-        return found
+                counts.refused[program] = error
+                return error
+        return known[program]
 
     def table(self, rows: Sequence[Row], chosen: Choice, dims: Mapping[str, int], multiprocessors: int) -> str:
         """The rows as text, in their order; of splits only those that are no worse than half as fast as the best."""

@@ -610,12 +610,12 @@ def _dot(a: Bounded, b: Bounded, acc: Bounded, precision: str | None = None) -> 
     special = ~np.isfinite(size) & certain
     slack = np.where(special, 0.0, slack)
     middle = value.astype(F64)
-    # Where operands are infinite or NaN the nominal value holds, unless it is infinite and the finite products may overflow to the other
-    # infinity; where finite products overflow, anything may.
+    # Where operands are infinite or NaN the nominal value holds, unless the finite products may overflow to the other infinity, which makes a NaN of an
+    # infinity in some orders, and in others, as where a product is not rounded before it is added, does not; where finite products overflow, or what is infinite is not known exactly, anything may.
     rest = _finite(wide[2]) + np.matmul(_finite(wide[0]), _finite(wide[1]))
     finite_operands = np.isfinite(np.matmul(np.isinf(wide[0]) | np.isnan(wide[0]), np.ones_like(wide[1])) * 0.0)
     overflow = (size + wander > 0.99 * largest) & finite_operands & ~(special & ~np.isfinite(middle))
-    overflow = overflow | (special & np.isinf(middle) & (rest > 0.99 * largest))
+    overflow = overflow | (special & (rest > 0.99 * largest)) | (~np.isfinite(size) & ~(wander == 0))
     ends = _either_zero(value, (middle - slack).astype(value.dtype), (middle + slack).astype(value.dtype))
     return interval(value, *ends, overflow)
 

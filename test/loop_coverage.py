@@ -162,4 +162,4 @@ REQUIRED = frozenset(
     | {f"target {name}" for name in ("sm_90a", "sm_90", "sm_80")}
     | {f"order {name}" for name in ("latest", "earliest", "random")}
 )
-"""What a run must have covered. Of TMA a role keeps only rings to itself: a channel of one slot that TMA fills goes to the role that loads."""
+"""What a run must have covered."""

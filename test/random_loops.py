@@ -3,7 +3,7 @@
 Each seed gives a program (several operands and accumulators, loads at moving places, dots on loaded and on computed tiles, stores, conditionals, values
 read after the loop; flat, nested, one after another or in a conditional, to bounds that the kernel computes) and a `Way` of compiling and running it: target,
 stages, roles, clusters, blocks that walk the grid, blocks that share a sum, and an order of events. `examine` runs it and says what differs, and what it
-has covered (loop_coverage.py). `bench/random_loops.py` runs thousands.
+has covered (loop_coverage.py). `bench/fuzz_loops.py` runs thousands.
 """
 
 from __future__ import annotations
@@ -99,8 +99,10 @@ class _Body:
 
     def write(self, inits: list[str]) -> tuple[str, list[str]]:
         """The loop's text, and its accumulators after it."""
-        carried = [f"{name} = {init}" for name, init in zip(self.accs, inits)]
-        kinds = [ACC] * len(self.accs)
+        # a product of a product, with a sum and an operand of its own: what can be issued a trip late
+        late = f"%late{self.number}" if self.rng.random() < 0.2 else None
+        carried = [f"{name} = {init}" for name, init in zip(self.accs, inits)] + ([f"{late} = %zero"] if late else [])
+        kinds = [ACC] * len(carried)
         if self.carried_place:
             carried.append(f"%at{self.number} = %c0")
             kinds.append("index")
@@ -123,8 +125,11 @@ class _Body:
                 self.lines.append(f"tile.store {y}, %A2[{self.row}, {self.place()}] : tensor<64x16xbf16>, {BF16}")
             else:
                 self.step()
-        if self.rng.random() < 0.2:
-            self.step("chain")
+        if late is not None:
+            s, p, v, result = self.name("s"), self.name("x"), self.name("v"), self.name("d")
+            self.lines += [dot(s, self.lhs[0], self.rhs[0], "%zero"), f"{p} = tile.cast {s} : {ACC} -> tensor<64x16xbf16>"]
+            self.lines += [load_b(v, f"%k{self.number}", "%n", "%B2"), dot(result, p, v, late)]
+            self.accs.append(result)
         handed = list(self.accs)
         if self.carried_place:
             handed.append(self.name("n"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from everywhere import TARGETS, everywhere
 import tesela
 from tesela import Array, TeselaError, bf16, f16, f32, f64, i32, i64
 from tesela.dialects.parsing import parse_module
+from tesela.runtime.assemble import assemble, find_ptxas
+from tesela.simulator import settings
 from tesela.simulator.bounds import allowed_results, check_results, is_anything
 
 M, N, K, L = tesela.dims("M N K L")
@@ -280,3 +284,57 @@ def test_sums_that_are_no_finite_numbers(values, wanted):
     check_results({"sums": np.array([wanted], np.float16)}, {"sums": allowed})
     with pytest.raises(TeselaError, match="1 of 1 elements are wrong"):
         check_results({"sums": np.array([5], np.float16)}, {"sums": allowed})
+
+
+# ---- several neighbours in one update ---------------------------------------------------------------------------------
+
+
+@tesela.kernel
+def added_rows(x: Array[T, M, N], where: Array[i32, M], out: Array[T, K, N]):
+    i, j = tesela.grid(tesela.ceildiv(M, 16), tesela.ceildiv(N, 64))
+    rows = where[i * 16 : i * 16 + 16]
+    tesela.atomic_add(out[rows, j * 64 : j * 64 + 64], x[i * 16 : i * 16 + 16, j * 64 : j * 64 + 64])
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("dtype", [f32, f16, bf16])
+@pytest.mark.parametrize(("m", "n"), [(32, 128), (16, 64), (21, 72), (5, 67), (7, 68)])
+def test_rows_are_added_several_elements_at_a_time(target, dtype, m, n):
+    """As wide as rows are aligned: 16 bytes where they are multiples of that, else 8 or one element; on sm_80 always one."""
+    if dtype is bf16 and target == "sm_80":
+        return
+    rng = np.random.default_rng(m)
+    x, where = rng.integers(-2, 3, (m, n)).astype(TYPES[dtype]), rng.integers(-1, 6, m, dtype=np.int32)
+    out = rng.integers(-2, 3, (5, n)).astype(TYPES[dtype])
+    expected = out.astype(np.float64)
+    for row, place in enumerate(where):
+        if 0 <= place < 5:
+            expected[place] += x[row].astype(np.float64)
+    kernel = added_rows.compile(target, T=dtype)
+    with settings(races=True):
+        kernel(x=x, where=where, out=out, device="sim")
+    np.testing.assert_array_equal(out.astype(np.float64), expected)
+    size = np.dtype(TYPES[dtype]).itemsize
+    width = next(w for w in (16, 8, 4, 2) if n * size % w == 0)
+    found = set(re.findall(r"\bred\S+", kernel.ptx))
+    if target == "sm_80" or width <= size:
+        assert found == {f"red.relaxed.gpu.global.add.{'f32' if dtype is f32 else 'noftz.f16' if dtype is f16 else 'noftz.bf16'}"}
+    elif dtype is f32:
+        assert found == {f"red.global.add.v{width // 4}.f32"}
+    else:
+        pair = f"{'f16' if dtype is f16 else 'bf16'}x2"
+        assert found == {f"red.global.add.noftz.v{width // 4}.{pair}" if width > 4 else f"red.global.add.noftz.{pair}"}
+    if find_ptxas():
+        assemble(kernel.ptx)
+
+
+def test_an_update_that_is_asked_for_is_of_one_element():
+    @tesela.kernel
+    def asked(x: Array[f32, N], out: Array[f32, N], found: Array[f32, N]):
+        i = tesela.grid(tesela.ceildiv(N, 256)) * 256
+        found[i : i + 256] = tesela.atomic_add(out[i : i + 256], x[i : i + 256])
+
+    out, found = np.ones(256, np.float32), np.zeros(256, np.float32)
+    kernel = asked.compile("sm_90a")
+    kernel(x=np.full(256, 2, np.float32), out=out, found=found, device="sim")
+    assert np.all(out == 3) and np.all(found == 1) and "red." not in kernel.ptx

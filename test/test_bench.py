@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -235,7 +236,7 @@ def test_all_parts_are_recorded_once(tmp_path, monkeypatch, capsys):
     script.write_text("import pathlib, sys\nprint('ran', sys.argv[1])\npathlib.Path(sys.argv[1]).write_text('{}')\nsys.exit(int(sys.argv[2]))\n")
     parts = (every.Part("good", (str(script), "{json}", "0"), 1), every.Part("bad", (str(script), "{json}", "1"), 1), every.Part("long", (str(script), "{json}", "0"), 1e9))
     monkeypatch.setattr(every, "PARTS", parts)
-    folder, packed = tmp_path / "results", tmp_path / "r.tgz"
+    folder, packed = tmp_path / "results", tmp_path / "new" / "r.tgz"
     assert every.main(["--folder", str(folder), "--seconds", "60", "--tar", str(packed)]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "left to do: bad, long"
     assert sorted(path.name for path in folder.iterdir()) == ["bad.json", "good.json", "log.txt", "parts.json"]
@@ -286,3 +287,29 @@ def test_a_table_without_results_says_how_they_are_made(tmp_path):
     document = tmp_path / "d.md"
     document.write_text("<!-- bench none/fp8.json tflops -->\nold\n<!-- end bench -->\n")
     assert "python bench/all.py --part fp8" in load("tables").rewrite(document)
+def test_random_loops_are_counted_and_few_cover_all(tmp_path, monkeypatch, capsys):
+    """What a run found, resumed from its file; the few programs that cover as much; and that what is missing fails a whole run."""
+    random_loops = load("fuzz_loops")
+    names = sorted(random_loops.REQUIRED)
+    ran: list[int] = []
+
+    def piece(number: int) -> dict[str, object]:
+        ran.append(number)
+        forms = [f"{1 << seed % len(names):x}" for seed in range(number * random_loops.PIECE, (number + 1) * random_loops.PIECE)]
+        covered = dict.fromkeys(names, 1)
+        return {"piece": number, "seconds": 1.0, "wrong": [], "covered": covered, "forms": " ".join(forms)}
+
+    monkeypatch.setattr(random_loops, "piece", piece)
+    monkeypatch.setattr(random_loops, "ProcessPoolExecutor", lambda processes: ThreadPoolExecutor(1))
+    file = tmp_path / "loops.json"
+    common = ["fuzz_loops.py", "--programs", str(4 * random_loops.PIECE), "--json", str(file)]
+    monkeypatch.setattr(sys, "argv", [*common, "--part", "0/2"])
+    assert random_loops.main() == 0 and ran == [0, 2]
+    assert "not covered: " in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", common)
+    assert random_loops.main() == 0 and ran == [0, 2, 1, 3]
+    found = json.loads(file.read_text())
+    assert found["programs"] == 4 * random_loops.PIECE and found["missing"] == []
+    assert len(found["covering"]) == random_loops.COVERED_TIMES * len(names)
+    monkeypatch.setattr(random_loops, "LEAST", 5)
+    assert random_loops.main() == 1

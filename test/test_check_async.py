@@ -7,11 +7,13 @@ from pipelined_programs import PROGRAMS
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
+from tesela import f16
 from tesela.dialects import async_copy
 from tesela.dialects.diagnostics import Emitter, TeselaError
 from tesela.dialects.parsing import parse_module
 from tesela.dialects.target import get_target
 from tesela.dialects.verify import verify_module
+from tesela.kernels.attention import attention
 from tesela.lowering.pipeline import lower_to
 from tesela.passes.base import PassContext
 from tesela.passes.check_async import CheckAsync
@@ -288,3 +290,27 @@ def test_many_paths_are_said():
     assert [diagnostic.message for diagnostic in emitter.diagnostics] == [
         "check-async walked 500 of the kernel's paths and found nothing; there are more"
     ]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_bounds_that_are_no_linear_forms(causal):
+    """Attention, whose loop over keys is split where masks begin: there are paths that no sizes lead to. What is wrong is found all the same."""
+    made = attention.compile("sm_90a", HEAD=64, CAUSAL=causal, T=f16)
+    module = specialize(made.module, made.name, usual_facts(made.contract))
+    lower_to(module, "schedule", "sm_90a")
+    emitter = Emitter()
+    CheckAsync().run(module, PassContext(get_target("sm_90a"), emitter))
+    assert [diagnostic.message for diagnostic in emitter.diagnostics] == [
+        "check-async walked the kernel for 40 choices of sizes and found nothing; which of its paths others lead to it cannot tell"
+    ]
+    for index in range(0, len(_protocol(module)), 4):
+        copy = module.clone()
+        op = _protocol(copy)[index]
+        if isinstance(op, async_copy.GetOp):
+            op.parent.insert_op_before(async_copy.GetOp.make(op.channel), op)
+        else:
+            op.detach()
+            op.erase()
+        with pytest.raises(TeselaError):
+            run(copy)
+            pytest.fail(f"attention without {op.name} {index} passes")

@@ -8,9 +8,9 @@ from tesela.dialects import async_copy, tile
 from tesela.dialects.layout import SharedLayout
 from tesela.dialects.parsing import parse_module
 from tesela.dialects.target import get_target
-from tesela.lowering.tile_to_ptx.dots import descriptor_form
 from tesela.passes import dot_rules
 from tesela.passes.base import PassContext
+from tesela.passes.descriptors import descriptor_form
 from tesela.passes.divisibility import Divisibility
 from tesela.passes.dot_rules import DotShape, mma_choice, wgmma_choice
 from tesela.passes.infer_layouts import InferLayouts

@@ -143,3 +143,15 @@ def test_refused_in_python():
 
     with pytest.raises(TeselaError, match='precision is "tf32", for f32 operands'):
         _ = tesela.compile(wrong, target="sm_90a").ptx
+
+
+def test_8_bit_floats_without_an_instruction_are_said_to_be_emulated(table):
+    """On sm_80 in the kernel's notes and in what `explain` says; with wgmma nothing is emulated, and nothing said."""
+    for target, emulated in (("sm_80", True), ("sm_90a", False)):
+        case = next(case for case in table.cases() if case.target == target and case.lhs == "f8E4M3FN" and case.tile == (64, 64, 64))
+        row = table.run(case)
+        assert row["right"] and any("converted to f16" in note for note in row["notes"]) == emulated
+        kernel = compile(table.program(case), target)
+        a, b = table.operands(case)
+        kernel(a, b, device="sim")
+        assert ("emulated" in kernel.explain()) == emulated

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compiled import DTYPES, run_both, same, values
+from compiled import DTYPES, compiled, run_both, same, values
 
 from tesela.dialects.layout import SharedLayout, TVLayout, best_swizzle
 from tesela.passes import exchanges
 from tesela.passes.exchanges import plan_exchange
 from tesela.passes.matrix_access import buffer_access
 from tesela.passes.traded_stores import find_trade
+from tesela.simulator import settings
 
 ROWS, COLUMNS = (1, 0), (0, 1)
 
@@ -123,3 +124,29 @@ def test_no_trade_where_none_is_needed():
     fragment = TVLayout.parse(TRADES[0][0])
     assert find_trade(fragment, SharedLayout.row_major((64, 32), pad=8), 4, 2) is None
     assert find_trade(fragment, SharedLayout.tma((64, 32), 2, 64, (1, 0)), 2, 1) is None, "halves of words are not traded"
+
+
+# ---- tiles that shared memory does not hold ---------------------------------------------------------------------------
+
+TURNED = """tile.kernel @k(%x: memref<?x?x{t}, strided<[?, 1]>> [M, N], %y: memref<?x?x{t}, strided<[?, 1]>> [N, M])
+    grid(%i = M ceildiv {m}) attributes {{warps = 16 : i64}} {{
+  %m = arith.constant {m} : index
+  %c0 = arith.constant 0 : index
+  %a = arith.muli %i, %m : index
+  %v = tile.load %x[%a, %c0] {{layout = #layout.tv<thread [32:(0,1), 16:(1,0)], value [{rows}:(16,0), {columns}:(0,32)]>}} : memref<?x?x{t}, strided<[?, 1]>> -> tensor<{m}x{n}x{t}>
+  %w = tile.transpose %v [1, 0] {{layout = #layout.tv<thread [32:(0,1), 16:(1,0)], value [{turned}:(16,0), {across}:(0,32)]>}} : tensor<{m}x{n}x{t}> -> tensor<{n}x{m}x{t}>
+  tile.store %w, %y[%c0, %a] : tensor<{n}x{m}x{t}>, memref<?x?x{t}, strided<[?, 1]>>
+}}"""
+
+
+@pytest.mark.parametrize(("dtype", "m", "n", "target", "parts"), [("f32", 256, 192, "sm_80", 2), ("f32", 250, 256, "sm_90a", 2), ("f64", 128, 190, "sm_80", 2)])
+def test_tiles_larger_than_shared_memory_go_in_parts(dtype, m, n, target, parts):
+    """Right, without races, and said."""
+    text = TURNED.format(t=dtype, m=m, n=n, rows=-(-m // 16), columns=-(-n // 32), turned=-(-n // 16), across=-(-m // 32))
+    x = values(dtype, (m + 5, n), 3)
+    y = np.zeros(x.shape[::-1], DTYPES[dtype])
+    with settings(races=True):
+        simulated, interpreted = run_both(text, {"x": x, "y": y}, target)
+    same(simulated["y"], interpreted["y"])
+    same(simulated["y"], np.ascontiguousarray(x.T))
+    assert any(f"in {parts} parts" in note for note in compiled(text, target).notes)

@@ -18,6 +18,11 @@ from wrong_kernels import WrongKernels
 
 import tesela
 from tesela import Array, bf16, f32
+from tesela.dialects.diagnostics import Emitter
+from tesela.dialects.parsing import parse_module
+from tesela.lowering.check_barriers import CheckBarriers
+from tesela.lowering.pipeline import lower_to
+from tesela.passes.base import PassContext
 from tesela.simulator import settings
 from tesela.simulator.blocks import run_kernel
 
@@ -179,6 +184,19 @@ def opcodes(kernel, shape=(4096, 4096), **values):
 def test_a_loop_by_hand_is_the_derived_one(stages):
     """Instruction by instruction: what is written by hand leaves nothing else to the compiler than what it has anyway."""
     assert opcodes(one_stream, DEPTH=stages) == opcodes(derived, pins={"stages": stages})
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["nothing known", "usual facts"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_barriers_are_right(name, known):
+    """What is lowered passes check-barriers: by TMA, and where nothing is known of the arrays, filled by the roles' threads."""
+    kernel, values = KERNELS[name]
+    module = parse_module(kernel.compile("sm_90a", **values).ir("ptx-ir")) if known else kernel.trace(**values)
+    if not known:
+        lower_to(module, "ptx-ir", "sm_90a")
+    emitter = Emitter()
+    CheckBarriers().run(module, PassContext(emitter=emitter))
+    assert not emitter.diagnostics
 
 
 def test_depth_left_open_is_found():

@@ -18,10 +18,11 @@ from tesela.dialects.work import estimate
 from tesela.kernels import matrices, rows
 from tesela.lowering.count_work import Count
 from tesela.lowering.pipeline import compile_kernel
+from tesela.runtime.cache import Entry, get_cache
 from tesela.runtime.compile import ModuleCompiler
 from tesela.runtime.contract import Contract
 from tesela.runtime.specialize import Facts, specialize, usual_facts, weakest_facts
-from tesela.runtime.variants import PARTS, Choice, Programs, best
+from tesela.runtime.variants import PARTS, Choice, Counts, Programs, best
 from tesela.tools.demo import example
 from tesela.tools.sources import python_kernel
 
@@ -70,7 +71,7 @@ def check_floors(function: tesela.KernelFunction, facts_of: Callable[[Contract],
     kernel, programs = opened(function, target)
     facts, chip = facts_of(kernel.contract), get_target(target)
     pairs = [(programs.compiler(Choice(program)).floor(facts, chip), programs.work(program, facts, chip)) for program in range(len(programs.labels))]
-    floors = {(program, facts, target): floor for program, (floor, _) in enumerate(pairs)}
+    floors = {program: floor for program, (floor, _) in enumerate(pairs)}
     for dims, nbytes in cases(kernel, many):
         for floor, work in pairs:
             for parts in (1, PARTS[0], PARTS[-1]) if work.split is not None else (1,):
@@ -78,7 +79,7 @@ def check_floors(function: tesela.KernelFunction, facts_of: Callable[[Contract],
                 assert least.points == expected.points and least.clocks <= expected.clocks, (dims, parts)
         every = [row for row in programs.rows(facts, chip, dims, MULTIPROCESSORS, nbytes) if row.expected is not None]
         fresh = Programs(kernel.name, [(label, partial(programs.compiler, Choice(program))) for program, label in enumerate(programs.labels)], True)
-        fresh._floors = dict(floors)
+        fresh._counts = {(facts, target): Counts(dict(floors))}
         assert fresh.choose(facts, chip, dims, MULTIPROCESSORS, nbytes) == best(every).choice, dims
 
 
@@ -141,3 +142,67 @@ def test_a_program_that_is_refused_late_gives_way_to_the_next(monkeypatch):
     monkeypatch.setattr(ModuleCompiler, "work", refuse_the_first)
     variant = kernel.variant((256, 256), (256, 256), (256, 256))
     assert "BM=64 BN=128" in variant.label and refused[0] is programs.compiler(Choice(6))
+
+
+# ---- between processes ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("TESELA_CACHE", "1")
+    monkeypatch.setenv("TESELA_CACHE_DIR", str(tmp_path))
+
+
+def test_counts_are_kept(store, monkeypatch):
+    """Who finds them asks for no module: neither what was counted nor what was not worth it."""
+    shape = (256, 256), (256, 256), (256, 256)
+    label = tesela.compile(GEMM, "sm_90a").variant(*shape).label
+    counted = []
+    for step in ("floor", "work"):
+        made = getattr(Count, step)
+        monkeypatch.setattr(Count, step, lambda self, step=step, made=made: counted.append(step) or made(self))
+    again = tesela.compile(GEMM, "sm_90a")
+    assert again.variant(*shape).label == label and counted == []
+    assert all(compiler.source._module is None for compiler in again._compiler._compilers.values())
+    again.variant((4096, 4096), (4096, 4096), (4096, 4096))  # others are the promising ones here: they are counted now
+    assert "work" in counted
+    counted.clear()
+    tesela.compile(GEMM, "sm_90a").choices((4096, 4096), (4096, 4096), (4096, 4096))
+    assert 0 < counted.count("work") < len(again._compiler.labels)
+
+
+def test_refusals_are_kept(store, monkeypatch):
+    @tesela.kernel(variants=[{"BM": 128, "warps": 3}, {"BM": 64}])
+    def add(x: Array[f32, N], y: Array[f32, N], BM: tesela.constexpr):
+        i = tesela.grid(tesela.ceildiv(N, BM)) * BM
+        y[i : i + BM] = x[i : i + BM] + 1.0
+
+    first, again = (tesela.compile(add, "sm_80").choices((70,), (70,)) for _ in range(2))
+    assert "refused: warps must be" in again and again == first
+
+
+def test_counts_of_another_program_are_not_taken(store):
+    def kernel(size):
+        @tesela.kernel(variants=[{"BM": 128}, {"BM": 64}])
+        def add(x: Array[f32, N], y: Array[f32, N], BM: tesela.constexpr):
+            i = tesela.grid(tesela.ceildiv(N, BM)) * BM
+            y[i : i + BM] = x[i : i + BM] + size
+
+        return tesela.compile(add, "sm_80")
+
+    kernels = kernel(1.0), kernel(2.0), kernel(1.0)
+    for made in kernels:
+        made.variant((70,), (70,))
+    keys = [made._compiler._stored._find_key(usual_facts(made.contract), get_target("sm_80")) for made in kernels]
+    assert keys[0] == keys[2] != keys[1] and None not in keys
+
+
+def test_a_damaged_entry_of_counts_is_made_anew(store, caplog):
+    kernel = tesela.compile(GEMM, "sm_90a")
+    label = kernel.variant((256, 256), (256, 256), (256, 256)).label
+    cache = get_cache()
+    (entry,) = [entry for entry in cache.entries() if entry.kind == "work"]
+    stored = cache.peek("work", entry.key)
+    cache.store("work", entry.key, Entry(stored.title, {**stored.info, "works": {"0": {}}}, {}))
+    assert tesela.compile(GEMM, "sm_90a").variant((256, 256), (256, 256), (256, 256)).label == label
+    assert "damaged" in caplog.text

@@ -18,7 +18,7 @@ from tesela.dialects.target import get_target
 from tesela.dialects.verify import verify_module
 from tesela.passes import get_pass
 from tesela.passes.base import PassContext
-from tesela.passes.form_clusters import Part, multicast_part
+from tesela.passes.box_parts import Part, cut_boxes
 from tesela.passes.grid_axes import GridAxes
 from tesela.runtime import launch
 from tesela.runtime.assemble import assemble, find_ptxas
@@ -210,11 +210,11 @@ def test_explained_why_not():
 
 def test_parts():
     """Half of the rows of each box, in whole periods of the swizzle."""
-    assert multicast_part(SharedLayout.tma((256, 64), 2, 128, (1, 0)), 2, 2) == Part(0, 128, 16384)
-    assert multicast_part(SharedLayout.tma((64, 256), 2, 128, (1, 0)), 2, 4) == Part(0, 16, 2048)
-    assert multicast_part(SharedLayout.tma((16, 16), 2, 32, (1, 0)), 2, 2) == Part(0, 8, 256)
-    assert multicast_part(SharedLayout.tma((8, 64), 2, 128, (1, 0)), 2, 2) is None  # four rows: half a period
-    assert multicast_part(SharedLayout.row_major((128, 64), pad=8), 2, 2) is None
+    assert cut_boxes(SharedLayout.tma((256, 64), 2, 128, (1, 0)), 2, 2) == Part(0, 128, 16384)
+    assert cut_boxes(SharedLayout.tma((64, 256), 2, 128, (1, 0)), 2, 4) == Part(0, 16, 2048)
+    assert cut_boxes(SharedLayout.tma((16, 16), 2, 32, (1, 0)), 2, 2) == Part(0, 8, 256)
+    assert cut_boxes(SharedLayout.tma((8, 64), 2, 128, (1, 0)), 2, 2) is None  # four rows: half a period
+    assert cut_boxes(SharedLayout.row_major((128, 64), pad=8), 2, 2) is None
 
 
 @cache

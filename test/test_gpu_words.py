@@ -40,6 +40,10 @@ def cases():
     for dtype, kind in test_atomics.TYPES.items():
         yield f"counts {dtype.name}", test_atomics.counts, {"x": integers(-2, 13, 200), "found": np.zeros(11, kind)}, {"T": dtype}
     yield "sums", test_atomics.column_sums, {"x": floats(1000, 45), "sums": np.ones(45, np.float32)}, {}
+    for dtype, kind in ((f32, np.float32), (f16, np.float16), (bf16, ml_dtypes.bfloat16)):
+        for n in (128, 68, 67):  # 16 bytes, 8, and one element at a time
+            arrays = {"x": integers(-2, 3, 64, n).astype(kind), "where": integers(-1, 6, 64), "out": integers(-2, 3, 5, n).astype(kind)}
+            yield f"added rows {dtype.name} {n}", test_atomics.added_rows, arrays, {"T": dtype}
     for special in (0.0, np.nan, -np.nan, np.inf, -np.inf):
         x = -np.abs(floats(64))
         x[5] = special

@@ -126,7 +126,7 @@ def test_more_stages_than_fit(target, limit):
         kernel(a, a, device="sim")
     (error,) = caught.value.diagnostics
     assert f"bytes of shared memory, a block of {target} can have {limit}" in error.message
-    fit = int(re.fullmatch(r"at most (\d+) stages fit", error.hint)[1])
+    fit = int(re.fullmatch(r"stages = 9 is stated, and at most (\d+) stages fit", error.hint)[1])
     lines = (EXAMPLES / "gemm.mlir").read_text().splitlines()
     for name in "ab":
         (note,) = [note for note in error.notes if note.message.startswith(f"%{name}_channel: ")]

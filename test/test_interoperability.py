@@ -89,3 +89,25 @@ def Doubled(torch, op):
             return op(x, x)
 
     return Module()
+
+
+T = tesela.dtype("T")
+
+
+@tesela.kernel
+def scaled(x: Array[T, N], factor: f32, y: Array[T, N], BLOCK: tesela.constexpr = 64):
+    i = tesela.grid(tesela.ceildiv(N, BLOCK)) * BLOCK
+    y[i : i + BLOCK] = (x[i : i + BLOCK].to(f32) * factor).to(T)
+
+
+def test_one_operator_for_all_element_types(torch):
+    """Of a kernel function, in one line; each call takes the program for its tensors' types, in graphs too."""
+    op = scaled.as_torch_op("tesela_test::scaled", BLOCK=32)
+    compiled = torch.compile(lambda x: op(x, 3.0) + 1, backend="eager", fullgraph=True)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        x = torch.arange(40, dtype=dtype)
+        assert op(x, 2.0).dtype is dtype and (op(x, 2.0) == x * 2).all()
+        assert (compiled(x) == x * 3 + 1).all()
+    torch.library.opcheck(op, (torch.ones(8), 2.0))
+    with pytest.raises(TeselaError, match="'scaled' is no name of an operator"):
+        scaled.as_torch_op("scaled")

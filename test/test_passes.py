@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import pytest
@@ -13,7 +15,7 @@ from xdsl.dialects.builtin import UNKNOWN_LOC
 from tesela import passes
 from tesela.dialects.diagnostics import TeselaError
 from tesela.dialects.parsing import parse_module, print_module
-from tesela.passes import PassEntry, get_pass, parse_pipeline, pass_options
+from tesela.passes import PASSES, PassEntry, get_pass, parse_pipeline, pass_options
 from tesela.passes.base import Pass, PassContext, run_passes
 
 
@@ -149,3 +151,15 @@ def test_cleanups_leave_no_operation_without_a_place() -> None:
 def test_a_pass_that_needs_a_target_says_so() -> None:
     with pytest.raises(TeselaError, match="pass 'p' needs a target"):
         PassContext().require_target("p")
+
+
+def test_every_pass_and_option_has_an_ir_test():
+    """tesela-opt shows what each does: some RUN line under test/ir states it."""
+    folder = Path(__file__).parent / "ir"
+    runs = "\n".join(line for path in folder.rglob("*.mlir") for line in path.read_text().splitlines() if "RUN:" in line)
+    missing = []
+    for name in PASSES:
+        stated = {word.split("=")[0] for inside in re.findall(rf"\b{name}\{{([^}}]*)\}}", runs) for word in inside.split()}
+        missing += [f"{name}{{{option}}}" for option in pass_options(get_pass(name)) if option not in stated]
+        missing += [] if re.search(rf"[ ,\"']{name}\b", runs) else [name]
+    assert not missing

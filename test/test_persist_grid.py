@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -123,6 +124,20 @@ def test_equal_to_a_block_for_each_point(name, blocks, monkeypatch):
         monkeypatch.setattr(launch, "SIMULATED_MULTIPROCESSORS", blocks)
         found = simulate(program, 4, f"{SPLIT}, persistent = true, shares = {blocks} : i64", trips, ORDERS[(number + blocks) % len(ORDERS)])
         assert found == wanted, f"{trips} trips"
+
+
+@pytest.mark.parametrize("roles", [SPLIT, WHOLE], ids=["roles", "one stream"])
+@pytest.mark.parametrize(("tiles", "blocks"), [(1, 5), (2, 3), (5, 1)])
+def test_several_tiles_a_block(tiles, blocks, roles, monkeypatch):
+    """Five tiles, of which a block takes one, two, or all; trips that are fewer than the slots, as many, and one more, so that tiles begin at different ones."""
+    for number, name in enumerate(("gemm", "attention", "written", "last", "inner_dot", "conditional")):
+        program = replace(PROGRAMS[name], rows=5 * 64 - 8)
+        assert -(-5 // blocks) == tiles
+        for trips in (1, 3, 4) if number else (0, 1, 2, 3, 4, 9):
+            wanted = simulate(program, 1, f"{WHOLE}, persistent = false, warps = 4 : i64", trips)
+            monkeypatch.setattr(launch, "SIMULATED_MULTIPROCESSORS", blocks)
+            found = simulate(program, 3, f"{roles}, persistent = true, cluster = 1 : i64, shares = {blocks} : i64", trips, ORDERS[(number + trips) % len(ORDERS)])
+            assert found == wanted, f"{name}, {trips} trips"
 
 
 @pytest.mark.parametrize("blocks", [1, 3])

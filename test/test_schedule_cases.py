@@ -9,7 +9,20 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 import pytest
-from pipelined_programs import GEMM, IN_PLACE, LAST, ORDERS, STORES, Program, order
+from pipelined_programs import (
+    ATTENTION,
+    DUAL,
+    GEMM,
+    IN_PLACE,
+    LAST,
+    NESTED,
+    ORDERS,
+    STORES,
+    TRIANGLE,
+    WRITTEN,
+    Program,
+    order,
+)
 
 import tesela
 from tesela import Array, TeselaError, bf16, f32, i32
@@ -45,17 +58,40 @@ def agree(
         assert found[name].tobytes() == array.tobytes(), (program.name, name, trips, stages)
 
 
-@pytest.mark.parametrize("program", [IN_PLACE, STORES], ids=lambda program: program.name)
-@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
-def test_a_tile_is_read_and_then_overwritten(program, target):
+IN_ROLES = "warp_specialize = true"
+
+
+def in_roles(program: Program, stages: int = 4) -> bool:
+    """Whether the arrays' TMA lets the program be split in roles: one with K = 0 is not, since no tensor map has an extent of 0."""
+    made = compiled(program, stages, IN_ROLES, "sm_90a")
+    return "async.roles" in made.ir("schedule", facts=made.last.facts)
+
+
+@pytest.mark.parametrize("program", [IN_PLACE, STORES, WRITTEN], ids=lambda program: program.name)
+@pytest.mark.parametrize(("target", "roles"), [("sm_90a", ""), ("sm_90a", IN_ROLES), ("sm_80", "")])
+def test_a_tile_is_read_and_then_overwritten(program, target, roles):
+    """In the array it comes from, in another one, and in shared memory by the threads themselves."""
     for number, stages in enumerate((2, 3, 4)):
-        agree(program, 5, stages, target=target, which=ORDERS[number])
+        for trips in (1, stages, 5):
+            agree(program, trips, stages, roles, target, which=ORDERS[number])
 
 
-@pytest.mark.parametrize("trips", [0, 1])
+@pytest.mark.parametrize("program", [GEMM, DUAL, ATTENTION, WRITTEN, LAST], ids=lambda program: program.name)
 @pytest.mark.parametrize("which", ORDERS)
-def test_roles_with_one_trip_and_with_none(trips, which):
-    agree(GEMM, trips, 4, "warp_specialize = true", which=which)
+def test_roles_with_one_trip(program, which):
+    agree(program, 1, 4, IN_ROLES, which=which)
+    assert in_roles(program)
+
+
+@pytest.mark.parametrize("which", ORDERS)
+@pytest.mark.parametrize("rows", [40, 72, 264])
+def test_roles_without_trips(rows, which):
+    """The first tile has none although its operands are there; the second has one, the fifth four. And operands of no elements."""
+    program = replace(TRIANGLE, name="none", rows=rows)
+    for stages in (1, 4):
+        agree(program, 5, stages, IN_ROLES, which=which)
+    assert in_roles(program)
+    agree(GEMM, 0, 4, IN_ROLES, which=which)
 
 
 @tesela.kernel
@@ -80,45 +116,50 @@ def operands(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
-@pytest.mark.parametrize("trips", [1, 3, 5])
-def test_blocks_that_take_several_tiles(monkeypatch, blocks, trips):
+@pytest.mark.parametrize(("trips", "stages"), [(1, 4), (3, 4), (5, 4), (5, 3), (3, 2), (7, 5)])
+def test_blocks_that_take_several_tiles(monkeypatch, blocks, trips, stages):
     """Six tiles for one or two blocks; trips that are no multiple of the slots, so that each tile begins at another one."""
     monkeypatch.setattr(launch, "SIMULATED_MULTIPROCESSORS", blocks)
     a, b = operands(256, 96, 16 * trips)
-    kernel = product.compile(pins={"warps": 8, "stages": 4}, target="sm_90a")
+    kernel = product.compile(pins={"warps": 8, "stages": stages}, target="sm_90a")
     with order("latest", races=True):
         c = kernel(a, b, device="sim")
     assert kernel.last.plan.persistent
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64).T)
 
 
-@pytest.mark.parametrize("trips", [0, 1, 2])
-@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
-@pytest.mark.parametrize("roles", ["", "warp_specialize = true"])
-def test_fewer_trips_than_stages(trips, target, roles):
-    agree(GEMM, trips, 4, roles, target)
+@pytest.mark.parametrize(("trips", "stages"), [(0, 4), (1, 4), (2, 4), (3, 4), (1, 3), (2, 3), (1, 2), (4, 6)])
+@pytest.mark.parametrize(("target", "roles"), [("sm_90a", ""), ("sm_90a", IN_ROLES), ("sm_80", "")])
+def test_fewer_trips_than_stages(trips, stages, target, roles):
+    for program in (GEMM, ATTENTION, NESTED):
+        agree(program, trips, stages, roles, target)
 
 
-@pytest.mark.parametrize("trips", [0, 1, 2, 3])
-@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
-def test_a_loaded_tile_is_used_after_the_loop(trips, target):
-    agree(LAST, trips, 4, target=target)
+@pytest.mark.parametrize("trips", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize(("target", "roles"), [("sm_90a", ""), ("sm_90a", IN_ROLES), ("sm_80", "")])
+def test_a_loaded_tile_is_used_after_the_loop(trips, target, roles):
+    for stages in (2, 4):
+        agree(LAST, trips, stages, roles, target)
 
 
-@pytest.mark.parametrize("roles", ["", "warp_specialize = true"])
-def test_one_operand_by_tma_and_one_by_loads(roles):
-    """B's rows are no multiple of 16 bytes apart, so the threads themselves copy it."""
+@pytest.mark.parametrize("operand", ["A", "B"])
+@pytest.mark.parametrize("trips", [1, 2, 5])
+@pytest.mark.parametrize("roles", ["", IN_ROLES])
+def test_one_operand_by_tma_and_one_by_loads(roles, trips, operand):
+    """The operand's rows are no multiple of 16 bytes apart, so the threads themselves copy it."""
     program = replace(GEMM, name="mixed", align=2)
     kernel = compiled(program, 3, roles, "sm_90a")
-    arrays = program.arrays(5)
-    whole = np.zeros((arrays["B"].shape[0], arrays["B"].shape[1] + 1), arrays["B"].dtype)
-    whole[:, :-1] = arrays["B"]
-    arrays["B"] = whole[:, :-1]
+    arrays = program.arrays(trips)
+    whole = np.zeros((arrays[operand].shape[0], arrays[operand].shape[1] + 1), arrays[operand].dtype)
+    whole[:, :-1] = arrays[operand]
+    arrays[operand] = whole[:, :-1]
     wanted = {name: array.copy() for name, array in arrays.items()}
     with order("latest", races=True):
         kernel(**arrays, device="sim")
     ways = kernel.ir("layout", facts=kernel.last.facts)
     assert 'via "tma"' in ways and ('via "ld"' in ways or 'via "cp.async"' in ways)
+    if roles:
+        assert "async.roles" in kernel.ir("schedule", facts=kernel.last.facts)
     run_kernel(kernel.module, wanted)
     assert np.array_equal(arrays["C"], wanted["C"])
 
@@ -155,12 +196,12 @@ def test_every_tile_once(monkeypatch, grid, blocks):
 
 
 @pytest.mark.parametrize("n", [3, 11, 27, 35, 67])
-@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
-def test_nothing_is_written_past_the_edge(n, target):
+@pytest.mark.parametrize(("target", "warps"), [("sm_90a", 4), ("sm_90a", 8), ("sm_80", 4)])
+def test_nothing_is_written_past_the_edge(n, target, warps):
     """Rows of n elements in rows of 72: a store by TMA that ends inside of 16 bytes would write on to their end."""
     a, b = operands(40, n, 48)
     whole = np.full((40, 72), -7, np.float32)
-    kernel = product.compile(BN=64, target=target)
+    kernel = product.compile(BN=64, target=target, pins={"warps": warps})  # of 8 warps, results leave by TMA where they can
     with order("latest", races=True):
         kernel(a, b, whole[:, :n], device="sim")
     assert np.array_equal(whole[:, :n], a.astype(np.float64) @ b.astype(np.float64).T)

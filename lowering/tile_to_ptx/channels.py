@@ -21,6 +21,9 @@ their own; one after the token of no operation neither arrives nor counts.
 **In lockstep.** Channels that join-channels has put in one group have one set of mbarriers and one counter for each side. Their puts become one wait for the
 slots and one announcement of the sum of their bytes, at the last of them; the first of their gets waits, and one arrival gives all slots back.
 
+**In parts.** Where warpgroups read rows of their own (split-slots), each part of a slot has a *full* and an *empty* mbarrier: a get waits for the one of its warpgroup, and a put
+waits, announces and copies part after part.
+
 **In clusters.** A multicast put writes into the same slot of every block of the cluster, each block a part, and what each writes counts on the full mbarrier of the
 block that it arrives in. So a slot is free when the readers of all blocks have given it back: they arrive on the empty mbarriers of all, one lane for
 each. An arrival without a scope orders what was read before it, which is all that freeing asks for (nothing is published by it; measured: values
@@ -54,8 +57,9 @@ from ...dialects.ptx import reg
 from ...passes import async_waits, dot_rules
 from ...passes.access import extent_divisor, memory_bytes
 from ...passes.alloc_shared import slot_stride
-from ...passes.form_clusters import Part, multicast_part
+from ...passes.box_parts import Part, cut_boxes
 from ...passes.join_channels import Access, check_lockstep, lockstep_group, standing_with
+from ...passes.split_slots import warpgroups_apart
 from .context import Context, lowers
 from .elements import pick_values
 from .memory import distances, fill_registers, load_registers, plan_access
@@ -87,6 +91,7 @@ class Channel:
     between_roles: bool
     by_warp: bool
     senders: int
+    parts: int
     needs: dot_rules.ChannelNeeds
 
     @property
@@ -135,6 +140,11 @@ def buffer_of(ctx: Context, value: SSAValue) -> Buffer:
     return buffer
 
 
+def counted_as(ctx: Context, put: async_copy.PutOp) -> SSAValue:
+    """The channel whose counters count what a put fills."""
+    return _channel_of(ctx, put.channel).counted_as
+
+
 def _channel_of(ctx: Context, value: SSAValue) -> Channel:
     channel = ctx.state[value]
     assert isinstance(channel, Channel)
@@ -171,6 +181,7 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
         op.joins_roles(),
         not all(isinstance(reader, async_copy.DotOp) for member in group for reader, _, _ in dot_rules.buffer_readers(member.res)),
         max((_senders(ctx, put) for member in group for put in member.fills() if isinstance(put, async_copy.PutOp)), default=1),
+        op.part_count,
         dot_rules.channel_needs(op.res, ctx.target),
     )
     ctx.state[op.res] = channel
@@ -187,14 +198,14 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
     if channel.waits:
         if channel.barrier is None:
             raise ctx.error(op, "the channel has no mbarrier, but TMA or another role fills it", "run alloc-shared after the puts are chosen")
-        for slot in range(channel.depth if op is group[0] else 0):
-            address = ctx.shared_address(channel.barrier + 8 * slot)
+        for number in range(channel.depth * channel.parts if op is group[0] else 0):
+            address = ctx.shared_address(channel.barrier + 8 * number)
             ctx.inst("mbarrier.init.shared::cta.b64", [address, ctx.const(1)], guard=ctx.leader())
             if channel.between_roles:
                 ctx.inst(
                     "mbarrier.init.shared::cta.b64",
                     [address, ctx.const(_arrivals(channel))],
-                    offsets=[8 * channel.depth],
+                    offsets=[8 * channel.depth * channel.parts],
                     guard=ctx.leader(),
                 )
     if channel.via != "tma" and channel.layout.shape() != channel.shape:
@@ -204,11 +215,14 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
 
 
 def _check_roles(ctx: Context, channel: Channel) -> None:
-    """Raises TeselaError unless a role fills it and a role takes it, and the target's mbarriers can be waited for."""
+    """Raises TeselaError unless a role fills it and a role takes it, each warpgroup a part of its own if it has parts, and the target's mbarriers can be waited for."""
     if not ctx.target.has_mbarrier:
         raise ctx.error(channel.op, f"{ctx.target.name} has no roles: they need what came with sm_90", "fill the channel where it is taken")
     if any(role_of(op) is None for op in (*channel.op.fills(), *channel.op.takers())):
         raise ctx.error(channel.op, "a channel that a role uses must be filled and taken in roles", "move all of its operations into roles")
+    if channel.parts > 1 and channel.parts != (apart := warpgroups_apart(channel.op)):
+        found = f"{apart} read parts of their own" if apart > 1 else "they do not read parts of their own"
+        raise ctx.error(channel.op, f"the channel has a part for each of {channel.parts} warpgroups, but {found}", "leave parts out")
 
 
 def _senders(ctx: Context, put: async_copy.PutOp) -> int:
@@ -224,8 +238,8 @@ def _senders(ctx: Context, put: async_copy.PutOp) -> int:
 
 
 def _arrivals(channel: Channel) -> int:
-    """How many threads arrive to give a slot back."""
-    warps = dot_rules.block_warps(channel.op.takers()[0])
+    """How many threads arrive to give a slot, or a part of it, back."""
+    warps = dot_rules.block_warps(channel.op.takers()[0]) // channel.parts
     return channel.senders * (warps if channel.by_warp else warps // dot_rules.WARPGROUP_WARPS)
 
 
@@ -311,10 +325,17 @@ def _in_lockstep(ctx: Context, op: Access) -> list[Access]:
     return [other for other in standing_with(op) if other.channel.owner in channel.group]
 
 
-def _barrier_address(ctx: Context, channel: Channel, slot: SSAValue, empty: bool = False) -> SSAValue:
-    """The address of a slot's mbarrier: the one that its copies complete on, or that its readers arrive on."""
+def _barrier_address(ctx: Context, channel: Channel, slot: SSAValue, empty: bool = False, part: SSAValue | None = None) -> SSAValue:
+    """The address of a slot's mbarrier, or of a part of it: the one that its copies complete on, or that its readers arrive on."""
     assert channel.barrier is not None
-    return ctx.add(ctx.shared_address(channel.barrier + 8 * channel.depth * empty), ctx.shl(slot, 3))
+    if part is not None:
+        slot = ctx.add(ctx.mul(slot, channel.parts), part)
+    return ctx.add(ctx.shared_address(channel.barrier + 8 * channel.depth * channel.parts * empty), ctx.shl(slot, 3))
+
+
+def _own_part(ctx: Context, channel: Channel) -> SSAValue | None:
+    """The part of slots that a warpgroup reads; None where they have one part."""
+    return ctx.warpgroup() if channel.parts > 1 else None
 
 
 # ---- filling --------------------------------------------------------------------------------------------------------
@@ -346,7 +367,7 @@ def _put(ctx: Context, op: async_copy.PutOp) -> None:
     ctx.order_access(op.array, "r")
     if via == "cp.async":
         width = dot_rules.copy_bytes(op, channel.layout, ctx.divisor, align)
-        if width < 4:
+        if width not in dot_rules.CP_ASYNC_BYTES:
             raise ctx.error(op, f"cp.async cannot load this tile of %{name}: {choice.reason}", 'write via "ld"')
         _put_cp_async(ctx, op, channel, address, width)
     else:
@@ -375,26 +396,39 @@ def _hand_over(ctx: Context, channel: Channel, slot: SSAValue) -> None:
 
 
 def _put_tma(ctx: Context, puts: Sequence[Access]) -> None:
-    """Puts by TMA of channels in lockstep, with one wait for their slots and one announcement of all their bytes."""
+    """Puts by TMA of channels in lockstep, with one wait for their slots and one announcement of all their bytes; of one in parts, part after part."""
     first = _channel_of(ctx, puts[0].channel)
     slot, parity = _advance(ctx, first, "put")
-    barrier = _barrier_address(ctx, first, slot)
-    if first.between_roles:
-        ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, first, slot, empty=True), ctx.xor(parity, 1)))
-    copies = [_TmaCopy.of(ctx, put, slot) for put in puts if isinstance(put, async_copy.PutOp)]
+
+    def fill() -> None:
+        copies = [_TmaCopy.of(ctx, put, slot) for put in puts if isinstance(put, async_copy.PutOp)]
+        for number in range(first.parts):
+            _fill_part(ctx, first, copies, slot, parity, ctx.const(number) if first.parts > 1 else None)
+
+    if (issuer := ctx.issuers.get(first.counted_as)) is None:
+        fill()
+    else:
+        ctx.if_(ctx.compare("eq", "s32", ctx.warp(), issuer), fill)
+
+
+def _fill_part(ctx: Context, channel: Channel, copies: Sequence[_TmaCopy], slot: SSAValue, parity: SSAValue, part: SSAValue | None) -> None:
+    """Waits until a slot, or a part of it, is free, and issues the copies into it."""
+    barrier = _barrier_address(ctx, channel, slot, part=part)
+    if channel.between_roles:
+        ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, channel, slot, empty=True, part=part), ctx.xor(parity, 1)))
 
     def issue() -> None:
-        nbytes = sum(copy.nbytes for copy in copies)
+        nbytes = sum(copy.nbytes for copy in copies) // channel.parts
         ctx.inst("mbarrier.arrive.expect_tx.shared::cta.b64", [barrier, ctx.const(nbytes)])
         for copy in copies:
-            copy.issue(ctx, barrier)
+            copy.issue(ctx, barrier, part)
 
     ctx.if_(ctx.leader(), issue)
 
 
 @dataclass(frozen=True, slots=True)
 class _TmaCopy:
-    """A put by TMA into the slot at `address`: a copy for each box of the buffer, or, if it is multicast, of this block's `part` of each."""
+    """A put by TMA into the slot at `address`: a copy for each box of the buffer, or, if it is multicast or its channel has parts, of a `part` of each."""
 
     put: async_copy.PutOp
     layout: SharedLayout
@@ -410,9 +444,10 @@ class _TmaCopy:
         assert form is not None, "choose_put has checked it"
         of, others = put.tile_dims(), _other_dims(put)
         blocks = _senders(ctx, put)
-        part = multicast_part(channel.layout, channel.size, blocks) if blocks > 1 else None
-        if blocks > 1 and part is None:
-            raise ctx.error(put, f"the tile cannot be loaded in {blocks} parts", "leave multicast out")
+        pieces = max(blocks, channel.parts)
+        part = cut_boxes(channel.layout, channel.size, pieces) if pieces > 1 else None
+        if pieces > 1 and part is None:
+            raise ctx.error(put, f"the tile cannot be loaded in {pieces} parts", f"leave {'multicast' if blocks > 1 else 'parts'} out")
         extents = {} if part is None else {part.dim: part.extent}
         box = (*(extents.get(d, form.box[d]) for d in form.order), *(1 for _ in others))
         spec = TensorMapSpec(ctx.argument_name(put.array), (*(of[d] for d in form.order), *others), box, form.swizzle_bytes)
@@ -431,20 +466,20 @@ class _TmaCopy:
         """What the copies of all blocks that send write into one of them, past the array's edges too."""
         return self.size * len(self.form.starts) * prod(self.form.box)
 
-    def issue(self, ctx: Context, barrier: SSAValue) -> None:
-        """The copies, which complete on `barrier`; by one thread."""
+    def issue(self, ctx: Context, barrier: SSAValue, number: SSAValue | None) -> None:
+        """The copies, which complete on `barrier`, of all of the tile or of part `number` of it; by one thread."""
         of, others = self.put.tile_dims(), _other_dims(self.put)
         starts = [coordinate(ctx, index) for index in self.put.indices]
         rank = len(of) + len(others)
-        where = "cta" if self.part is None else "cluster"
-        opcode = f"cp.async.bulk.tensor.{rank}d.shared::{where}.global.tile.mbarrier::complete_tx::bytes"
+        opcode = dot_rules.tma_load_opcode(rank, cluster=self.put.multicast is not None)
         address, mask = self.address, []
-        if self.part is not None:
+        if self.put.multicast is not None:
             opcode += ".multicast::cluster"
             number = ctx.special("%cluster_ctarank")
+            mask = [ctx.const((1 << self.put.multicast.value.data) - 1, "b16")]
+        if self.part is not None and number is not None:
             starts[of[self.part.dim]] = ctx.add(starts[of[self.part.dim]], ctx.mul(number, self.part.extent))
             address = ctx.add(address, ctx.mul(number, self.part.nbytes))
-            mask = [ctx.const((1 << self.put.multicast.value.data) - 1, "b16")]
         for start in self.form.starts:
             coords = [ctx.add(starts[of[d]], start[d]) for d in self.form.order] + [starts[d] for d in others]
             target = ctx.add(address, self.layout.offset(start) * self.size)
@@ -485,7 +520,7 @@ def _put_cp_async(ctx: Context, op: async_copy.PutOp, channel: Channel, address:
     whole = extent_divisor(ctx.kernel, op.array, of[inner]) % vector == 0
     holder = ctx.first_holder(layout)
     _, after = distances(ctx, op.array, of[inner], indices[of[inner]], layout, inner, channel.shape[inner])
-    opcode = f"cp.async.{'cg' if width == 16 else 'ca'}.shared.global"
+    opcode = dot_rules.cp_async_opcode(width)
     sizes: dict[int, SSAValue] = {}
     for i, coord in enumerate(coords):
         destination = ctx.add(_one(ctx, target.address, i), target.offsets[i])
@@ -604,7 +639,7 @@ def _get(ctx: Context, op: async_copy.GetOp) -> None:
     ctx.state[op.res] = Buffer(slot, ctx.shared_address(channel.offset), channel.stride, channel.layout)
     if channel.waits:
         if parity is not None:
-            ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, channel, slot), parity))
+            ctx.add_op(ptx.WaitParityOp.make(_barrier_address(ctx, channel, slot, part=_own_part(ctx, channel)), parity))
         return
     if channel.via == "cp.async":
         later = op.later.value.data if op.later is not None else _later_groups(ctx, op)
@@ -698,7 +733,7 @@ def _arrive(ctx: Context, release: async_copy.ReleaseOp) -> None:
     if channel.senders > 1:
         ctx.inst("mbarrier.arrive.shared::cluster.b64", [ctx.add(_barriers_of_lane(ctx, channel), ctx.shl(slot, 3))], guard=one)
     else:
-        ctx.inst("mbarrier.arrive.shared::cta.b64", [_barrier_address(ctx, channel, slot, empty=True)], guard=one)
+        ctx.inst("mbarrier.arrive.shared::cta.b64", [_barrier_address(ctx, channel, slot, empty=True, part=_own_part(ctx, channel))], guard=one)
 
 
 def _first_lanes(ctx: Context, channel: Channel) -> SSAValue:

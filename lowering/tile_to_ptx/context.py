@@ -51,7 +51,7 @@ from ...passes.divisibility import Divisibility
 from .prologue import place_prologue
 
 _OF_A_ROLE = (
-    "first_warp", "warps", "threads", "barrier_number", "one_warp", "scratch_base", "scratch_bytes", "prologue", "_once", "_static", "_scopes",
+    "first_warp", "warps", "threads", "barrier_number", "one_warp", "issuers", "scratch_base", "scratch_bytes", "prologue", "_once", "_static", "_scopes",
     "unsynchronised", "barrier_block", "counters", "stores_under_way",
 )  # fmt: skip
 """The state of a Context that each role has for itself."""
@@ -125,7 +125,9 @@ class Context:
         self.threads = 32 * warps
         self.first_warp = 0  # of the role whose code is made; 0 outside of roles
         self.barrier_number = 0  # the barrier of its threads; 0 is the block's own
-        self.one_warp = False  # whether only the role's first warp comes here
+        self.one_warp = False  # whether whole warps of the role come here, each for itself, and do nothing together
+        self.most_walkers = 1  # of a role that only issues copies
+        self.issuers: dict[SSAValue, int] = {}  # the warp that fills a channel, and those in lockstep with it, where several warps come here
         self.entry = Block()
         self.block = self.entry
         self.prologue: list[Operation] = []
@@ -155,6 +157,7 @@ class Context:
         self.waits = wait_depths(kernel)  # await or release -> groups of dots that may be under way after it
         self.barrier_block: Block | None = None  # where the last barrier of all threads stands
         self.stores_under_way = False  # whether bulk stores must be waited for before the threads end
+        self.reciprocals: dict[SSAValue, SSAValue] = {}  # divisor -> (2^32 - 1) / it, rounded down
         self.slots: dict[SSAValue, SSAValue] = {}  # channel -> the slot that its last get took, for those in lockstep with it
         self.counters: dict[tuple[SSAValue, str], SSAValue] = {}  # (channel, 'put' or 'get') -> position; control carries them
 

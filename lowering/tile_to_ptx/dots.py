@@ -13,6 +13,9 @@ swizzle, of 16, what they mean depends on what is contiguous (M or N: of 16-bit 
 Spans follow one another, each with all rows. A step of K moves the start address by 32 bytes within a span, or by 16 rows; the swizzle works on
 addresses, so that this is right inside a pattern too.
 
+Dots that are joined (passes/join_dots.py) are one wgmma over the columns of all, whose right operands lie one after another and whose accumulators are
+those of each; the last one issues it.
+
 All of a dot's wgmmas are one group between one fence and one commit. ptxas serialises wgmmas where it cannot prove that registers are left alone;
 so the fence comes after every wait and nothing stands inside the group. A wait lets as many groups go on as were issued after the one in
 question (passes/async_waits.py).
@@ -29,17 +32,16 @@ summed. Operands taken as tf32 are rounded by cvt.rna here, and truncated by wgm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
 
 from ...dialects import async_copy, tile
-from ...dialects.layout import SharedLayout, TVLayout
+from ...dialects.layout import TVLayout
 from ...dialects.ptx import reg
-from ...passes import dot_rules
+from ...passes import dot_rules, join_dots
+from ...passes.descriptors import Operand, descriptor_form
 from ...passes.dot_rules import WGMMA_ROWS, DotChoice
-from ...passes.dot_types import DotKind, dot_kind, operand_elements
+from ...passes.dot_types import EMULATED, DotKind, dot_kind, operand_elements
 from .channels import buffer_of
 from .context import Context, lowers
 from .eight_bits import to_f16_pairs
@@ -47,7 +49,6 @@ from .shared_access import TileRead, plan_read
 
 DESCRIPTOR_ADDRESS_MASK = 0x3FFFF
 """Addresses of shared memory carry the CTA's rank in its cluster higher up; a descriptor takes 18 bits."""
-CORE_BYTES = 16
 SWIZZLE_MODE = {128: 1, 64: 2, 32: 3, 0: 0}
 
 
@@ -69,47 +70,6 @@ def _choice(ctx: Context, op: tile.DotOp | async_copy.DotOp) -> DotChoice:
 
 
 # ---- wgmma ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """How wgmma finds an operand in a buffer. Bytes; `row`: from one position of M or N to the next, `leading` and `stride` as in the
-    descriptor, `swizzle`: the span. `mn_contiguous`: M or N lies contiguously, K does not."""
-
-    mn_contiguous: bool
-    swizzle: int
-    leading: int
-    stride: int
-    rows: int
-    size: int
-
-    def at(self, mn: int, k: int) -> int:
-        """Offset of the block that starts at row (column) `mn`, a multiple of 8 or of a whole span, and at `k`, a whole step."""
-        span = self.swizzle or CORE_BYTES
-        along, across = (mn, k) if self.mn_contiguous else (k, mn)
-        spans, rest = divmod(along * self.size, span)
-        return spans * self.rows * span + rest + across * span
-
-
-def descriptor_form(layout: SharedLayout, mn_dim: int, size: int = 2) -> Operand | None:
-    """How wgmma reads a buffer of elements of `size` bytes whose dimension `mn_dim` is M or N and whose other is K; None if it cannot."""
-    shape = layout.shape()
-    for order in ((0, 1), (1, 0)):
-        inner, rows = shape[order[0]], shape[order[1]]
-        for swizzle in (128, 64, 32, 0):
-            span = swizzle or CORE_BYTES
-            if inner * size % span or SharedLayout.tma(shape, size, swizzle, order) != layout.normalized():
-                continue
-            mn_contiguous = order[0] == mn_dim
-            if mn_contiguous and size != 2:
-                continue
-            next_span, eight_rows = rows * span, 8 * span
-            if swizzle:
-                return Operand(mn_contiguous, swizzle, next_span if mn_contiguous else CORE_BYTES, eight_rows, rows, size)
-            if mn_contiguous:
-                return Operand(True, 0, eight_rows, next_span, rows, size)
-            return Operand(False, 0, next_span, eight_rows, rows, size)
-    return None
 
 
 def _descriptor(ctx: Context, op: async_copy.DotOp, value: SSAValue, mn_dim: int, start: SSAValue) -> tuple[SSAValue, Operand]:
@@ -138,6 +98,11 @@ def _descriptor(ctx: Context, op: async_copy.DotOp, value: SSAValue, mn_dim: int
 @lowers(async_copy.DotOp)
 def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
     choice, shape = _choice(ctx, op), dot_rules.dot_shape(op)
+    if join_dots.WITH_NEXT in op.attributes:
+        if not join_dots.can_join(op, join_dots.next_dot(op), ctx.warps, ctx.target):
+            raise ctx.error(op, "the dot cannot be one instruction with the next one", f"leave {join_dots.WITH_NEXT} out")
+        return  # the last of those that are joined issues all
+    dots = [*_joined(op), op]
     (rows_of, row_dim), (columns_of, column_dim) = (op.lhs, 0), (op.rhs, 1)
     if choice.swapped:
         (rows_of, row_dim), (columns_of, column_dim), shape = (op.rhs, 1), (op.lhs, 0), shape.transposed()
@@ -161,19 +126,19 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
     else:
         left = _descriptor(ctx, op, rows_of, row_dim, start(rows_of, row_dim, 1, down, WGMMA_ROWS * choice.slabs))
         registers = None
-    right = _descriptor(ctx, op, columns_of, column_dim, start(columns_of, column_dim, down, along, columns))
+    right = _descriptor(ctx, op, dots[0].rhs if len(dots) > 1 else columns_of, column_dim, start(columns_of, column_dim, down, along, columns))
 
     ctx.inst("wgmma.fence.sync.aligned")
-    acc = ctx.get(op.acc)
-    per_register = choice.acc.num_values // acc.type.count
-    parts: list[SSAValue] = []
+    accs = [ctx.get(dot.acc) for dot in dots]
+    per_register = choice.acc.num_values // accs[0].type.count
+    parts: list[list[SSAValue]] = [[] for _ in dots]
     at = 0
     for slab in range(choice.slabs):
         for piece, n in enumerate(choice.pieces):
             count = n // 2 // per_register
-            part = ctx.pick(acc, range(at, at + count))
+            part = ctx.concat([ctx.pick(acc, range(at, at + count)) for acc in accs])
             at += count
-            opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k{choice.step}.{kind.acc}.{kind.lhs}.{kind.rhs}"
+            opcode = kind.wgmma_opcode(n * len(dots))
             for step in range(steps):
                 b, form = right
                 b = _advance(ctx, b, form.at(piece * choice.pieces[0], step * choice.step))
@@ -190,10 +155,20 @@ def _async_dot(ctx: Context, op: async_copy.DotOp) -> None:
                 if kind.size == 2:
                     imms += [*transposes, int(form.mn_contiguous)]
                 part = ctx.inst(opcode, [part, a, b, ctx.const(1, "pred")], [part.type], imms=imms)
-            parts.append(part)
+            for i, pieces in enumerate(parts):
+                pieces.append(ctx.pick(part, range(i * count, i * count + count)))
     ctx.inst("wgmma.commit_group.sync.aligned")
-    ctx.set(op.res, ctx.concat(parts))
-    ctx.set(op.read, ctx.const(1, "pred"))
+    for dot, pieces in zip(dots, parts):
+        ctx.set(dot.res, ctx.concat(pieces))
+        ctx.set(dot.read, ctx.const(1, "pred"))
+
+
+def _joined(op: async_copy.DotOp) -> list[async_copy.DotOp]:
+    """The dots that are issued with this one, in one instruction for all, in order."""
+    found: list[async_copy.DotOp] = []
+    while (before := join_dots.joined_before(found[0] if found else op)) is not None:
+        found.insert(0, before)
+    return found
 
 
 def _group(ctx: Context, weight: int, extent: int) -> SSAValue:
@@ -240,6 +215,8 @@ def _dot(ctx: Context, op: tile.DotOp) -> None:
     depth = len(shape.batch)
     lhs = _Fragments(ctx, op.lhs, choice.lhs, depth + 1, shape.k, kind, choice.step)
     rhs = _Fragments(ctx, op.rhs, choice.rhs, depth, shape.k, kind, choice.step)
+    if kind.emulated:
+        ctx.note(EMULATED)
     if choice.unit == "fma":
         ctx.set(op.res, _fma_dot(ctx, op, choice, kind, lhs, rhs))
         return
@@ -252,18 +229,15 @@ def _dot(ctx: Context, op: tile.DotOp) -> None:
         a = lhs.step(k, [(*at[:-2], at[-2] + m, k + j) for at in tiles for j in (0, half) for m in of_rows])
         b = rhs.step(k, [(*at[:-2], k + j, at[-1] + n) for at in tiles for j in (0, half) for n in of_columns])
         left, right, _ = operand_elements(op)
-        types = [kind.lhs, kind.rhs]
         if choice.swapped:
-            a, b, left, right, types = b, a, right, left, types[::-1]
+            a, b, left, right = b, a, right, left
         if kind.emulated:
-            opcode = f"mma.sync.aligned.m16n8k16.row.col.{kind.acc}.f16.f16.{kind.acc}"
             for low, high in zip(_f16_halves(ctx, a, left), _f16_halves(ctx, b, right)):
-                acc = ctx.inst(opcode, [low, high, acc], [acc.type])
+                acc = ctx.inst(kind.mma_opcode(), [low, high, acc], [acc.type])
             continue
         if kind.lhs == "tf32":
             a, b = (ctx.inst("cvt.rna.tf32.f32", [x], [x.type]) for x in (a, b))
-        opcode = f"mma.sync.aligned.m16n8k{choice.step}.row.col.{kind.acc}.{'.'.join(types)}.{kind.acc}"
-        acc = ctx.inst(opcode, [a, b, acc], [acc.type])
+        acc = ctx.inst(kind.mma_opcode(choice.swapped), [a, b, acc], [acc.type])
     ctx.set(op.res, acc)
 
 
@@ -291,7 +265,7 @@ def _fma_dot(
         for i in range(len(positions)):
             x = ctx.pick(a, [i * len(rows) + j for j in left])
             y = ctx.pick(b, [i * len(columns) + j for j in right])
-            acc = ctx.inst(f"fma.rn.{kind.acc}", [x, y, acc], [acc.type])
+            acc = ctx.inst(kind.fma_opcode, [x, y, acc], [acc.type])
     return acc
 
 

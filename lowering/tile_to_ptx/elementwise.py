@@ -27,7 +27,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from ...dialects import tile
+from ...dialects import ptx, tile
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type
 from ...passes.skip_identities import UNLESS_ONE, repeated
@@ -204,12 +204,33 @@ def _int_binary(ctx: Context, op: Operation) -> None:
             return
         ctx.set(op.results[0], ctx.inst(mnemonic.partition(".")[0] + ".pred", [left, right], [reg("pred", n)]))
         return
-    if n == 1 and not isinstance(op.results[0].type, TensorType) and (folded := _fold(ctx, op, left, right)) is not None:
+    if n == 1 and not isinstance(op.results[0].type, TensorType) and (folded := _fold(ctx, op, left, right) or _quotient(ctx, op, left, right)) is not None:
         ctx.set(op.results[0], folded)
         return
     width, cls = _width(kind)
     left, right = (to_int(ctx, value, kind, n, signed) for value in (left, right))
     ctx.set(op.results[0], from_int(ctx, ctx.inst(mnemonic.format(width), [left, right], [reg(cls, n)]), kind, n))
+
+
+def _quotient(ctx: Context, op: Operation, left: SSAValue, right: SSAValue) -> SSAValue | None:
+    """An unsigned quotient of 32 bits whose divisor was there before the block that is being made, as a loop over a grid's points divides by its extents: a multiplication by
+    m = ⌊(2³² - 1) / d⌋, computed once where d is, and a correction. (x·m / 2³² lies above x/d - 1, since m·d > 2³² - 1 - d; so its floor is the quotient or one less.) None for
+    other operations."""
+    maker = right.owner
+    if not isinstance(op, arith.DivUIOp) or element_bits(element_type(op.results[0].type)) != 32 or not isinstance(maker, Operation):
+        return None
+    home = maker.parent
+    if home is None or home is ctx.block or ctx.known(right) is not None:
+        return None
+    inverse = ctx.reciprocals.get(right)
+    if inverse is None:
+        division = ptx.InstOp.make("div.u32", [ctx.const(-1), right], [reg("b32")])
+        division.location = maker.location
+        home.insert_op_after(division, maker)
+        inverse = ctx.reciprocals[right] = division.results[0]
+    low = ctx.inst("mul.hi.u32", [left, inverse], [reg("b32")])
+    rest = ctx.sub(left, ctx.mul(low, right))
+    return ctx.inst("selp.b32", [ctx.add(low, 1), low, ctx.compare("ge", "u32", rest, right)], [reg("b32")])
 
 
 def _fold(ctx: Context, op: Operation, left: SSAValue, right: SSAValue) -> SSAValue | None:

@@ -3,7 +3,8 @@
 The part of an address that the block shares and the part of the thread are as in `memory.py`; a tile of indices adds, for each value, its index times
 the stride. Values that lie side by side along a sliced dimension of stride 1 have one index and move together, up to 16 bytes.
 
-An atomic update is `red` where nothing uses what it found, else `atom`. PTX has no atomic maximum of floats; their bits, read as integers, have the
+An atomic update is `red` where nothing uses what it found, else `atom`. Where neighbours along a dimension of stride 1 have one index, `red` adds several of them
+at once (`access.update_width`). PTX has no atomic maximum of floats; their bits, read as integers, have the
 order of the numbers where the sign is clear and the reverse order where it is set (IEEE 754), so one of two integer updates does it, as the
 operand's sign says (§9.7.13.5: `max.s32`, `min.u32`). NaN is replaced by one whose bits win in both.
 """
@@ -21,7 +22,7 @@ from ...dialects.layout import TVLayout
 from ...dialects.ptx import reg
 from ...dialects.tile import AtomicKind, shape_of
 from ...dialects.tile_indexed import COMPUTED, Indexed
-from ...passes.access import memory_bytes, vector_access
+from ...passes.access import memory_bytes, update_width, vector_access, vector_update
 from .context import Context, element_bits, lowers
 from .elements import check_lowered, halves, pack_halves
 from .memory import (
@@ -158,6 +159,11 @@ def _atomic(ctx: Context, op: tile.AtomicOp) -> None:
     ctx.order_access(op.array, "a")
     layout = ctx.layout(op.value) if isinstance(op.value.type, TensorType) else None
     n = 1 if layout is None else layout.num_values
+    position, width = update_width(ctx.kernel, ctx.facts, op, ctx.target)
+    if layout is not None and position is not None and (vector := gcd(width, layout.contiguous(position))) > 1:
+        access = plan_indexed(ctx, op, layout, vector)
+        ctx.inst(vector_update(element, vector), [access.address, ctx.get(op.value)], offsets=access.offsets, guard=ctx.both(access.inside, _holder(ctx, layout)))
+        return
     access = plan_indexed(ctx, op, layout, 1)
     guard = ctx.both(access.inside, _holder(ctx, layout))
     narrow = element_bits(element) == 16

@@ -16,7 +16,7 @@ from xdsl.ir import Region
 
 from ...dialects import ptx, tile
 from ...dialects.array_effects import ATOMIC, WRITE, array_access
-from ...dialects.async_roles import RolesOp
+from ...dialects.async_roles import WARPGROUP_WARPS, RolesOp
 from ...dialects.diagnostics import TeselaError
 from ...dialects.dim_expr import DimExpr
 from ...dialects.launch_plan import ArrayArg, LaunchPlan, Param, Requirement, ScalarArg
@@ -64,9 +64,11 @@ def _scalar_argument(ctx: Context, name: str, kind: object) -> ptx.SSAValue:
     return ctx.once(("bool", name), lambda: ctx.inst("setp.ne.s16", [byte, ctx.const(0, "b16")], [reg("pred")]))
 
 
-def lower_kernel(kernel: tile.KernelOp, target: Target) -> ptx.KernelOp:
-    """The ptx kernel of a tile kernel that has layouts. Raises TeselaError at the op that cannot be lowered."""
+def lower_kernel(kernel: tile.KernelOp, target: Target, walkers: int = WARPGROUP_WARPS) -> ptx.KernelOp:
+    """The ptx kernel of a tile kernel that has layouts. `walkers`: warps, at most, of a role that only issues copies. Raises TeselaError at the op that
+    cannot be lowered."""
     ctx = Context(kernel, target, kernel_warps(kernel))
+    ctx.most_walkers = walkers
     shared = kernel.attributes.get("shared")
     ctx.scratch_base = round_up(shared.value.data, SCRATCH_ALIGNMENT) if isinstance(shared, IntegerAttr) else 0
     for name, argument in zip(kernel.names, kernel.args):
@@ -209,15 +211,17 @@ def _grid_extent(ctx: Context, op: tile.GridExtentOp) -> None:
 
 @dataclass
 class TileToPtx(Pass):
-    """Rebuilds each tile.kernel, with its layouts, as a ptx.kernel."""
+    """Rebuilds each tile.kernel, with its layouts, as a ptx.kernel. `walkers`: how many warps, at most, issue the copies of a role that does nothing
+    else, each for channels of its own."""
 
     name: ClassVar[str] = "tile-to-ptx"
+    walkers: int = WARPGROUP_WARPS
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
         for op in list(module.body.block.ops):
             if isinstance(op, tile.KernelOp):
-                lowered = lower_kernel(op, target)
+                lowered = lower_kernel(op, target, self.walkers)
                 module.body.block.insert_op_before(lowered, op)
                 op.detach()
                 op.erase()

@@ -27,7 +27,7 @@ from xdsl.ir import Attribute, SSAValue
 from ...dialects import tile
 from ...dialects.layout import TVLayout
 from ...dialects.ptx import RegType, reg
-from ...passes.access import memory_bytes, vector_access
+from ...passes.access import memory_bytes, vector_access, vector_form
 from .context import Context, element_bits, lowers, packed
 from .elements import check_lowered, from_one_each, halves, one_each, pack_halves, repeated
 
@@ -229,23 +229,13 @@ def _scalar_access(ctx: Context, array: SSAValue, indices: tuple[SSAValue, ...])
     return ctx.add(ctx.pointer(array), ctx.mul(offset, memory_bytes(kind.element_type))), inside
 
 
-def _memory_form(bits: int, vector: int) -> tuple[str, str]:
-    """(type suffix with vector, register class) of one access of `vector` elements of `bits` each, 16-bit ones in pairs and 8-bit ones in fours."""
-    size = max(8, bits)
-    if bits in (8, 16) and vector >= 32 // bits:
-        size, vector = 32, vector * bits // 32
-    cls = "b16" if size <= 16 else f"b{size}"
-    prefix = f"v{vector}." if vector > 1 else ""
-    return f"{prefix}b{size}", cls
-
-
 def load_registers(ctx: Context, kind: Attribute, n: int, access: Access, fill: SSAValue) -> SSAValue:
     """n elements of `kind` (as a tile holds them), `fill` (likewise) where the access is outside."""
     bits = element_bits(kind)
-    form, cls = _memory_form(bits, access.vector)
+    form = vector_form(bits, access.vector)
     if bits == 1:  # bytes in memory, predicates in registers
         init = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), fill], [reg("b16", n)])
-        loaded = _load(ctx, form, reg(cls, n), access, init)
+        loaded = _load(ctx, form, reg("b16", n), access, init)
         return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", n)])
     if bits == 8 and access.vector < 4:
         return from_one_each(ctx, _load(ctx, form, reg("b16", n), access, one_each(ctx, fill, kind, n)), kind, n)
@@ -266,7 +256,7 @@ def _load(ctx: Context, form: str, kind: Attribute, access: Access, init: SSAVal
 def store_registers(ctx: Context, kind: Attribute, n: int, access: Access, value: SSAValue) -> None:
     """Writes n elements of `kind` (as a tile holds them) where the access is inside."""
     bits = element_bits(kind)
-    form, _ = _memory_form(bits, access.vector)
+    form = vector_form(bits, access.vector)
     if bits == 1:
         value = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), value], [reg("b16", n)])
     elif bits == 16 and access.vector == 1:

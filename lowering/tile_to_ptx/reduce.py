@@ -19,6 +19,7 @@ from ...dialects import tile
 from ...dialects.layout import TVLayout
 from ...dialects.ptx import reg
 from ...dialects.tile import ReduceKind, element_type, shape_of
+from ...passes.layout_costs import BUTTERFLY
 from ...passes.skip_identities import ONLY_BEYOND, bound_of
 from .context import Context, element_bits, lowers
 from .elements import any_lane, check_lowered, from_int, is_double, is_float, to_int
@@ -216,9 +217,9 @@ def _shuffle(ctx: Context, value: SSAValue, distance: int) -> SSAValue:
     if value.type.cls == "b64":
         n = value.type.count
         words = ctx.inst("mov.b64", [value], [reg("b32", 2 * n)])
-        moved = ctx.inst("shfl.sync.bfly.b32", [words, ctx.const(distance), ctx.const(31), mask], [reg("b32", 2 * n)])
+        moved = ctx.inst(BUTTERFLY, [words, ctx.const(distance), ctx.const(31), mask], [reg("b32", 2 * n)])
         return ctx.inst("mov.b64", [moved], [value.type])
-    return ctx.inst("shfl.sync.bfly.b32", [value, ctx.const(distance), ctx.const(31), mask], [value.type])
+    return ctx.inst(BUTTERFLY, [value, ctx.const(distance), ctx.const(31), mask], [value.type])
 
 
 def _within_warp(ctx: Context, source: TVLayout, axis: int, parts: Parts, combine: Combine) -> Parts:

@@ -5,8 +5,9 @@ takes registers (`setmaxnreg`, which counts from what the block starts with: asy
 coordinates and addresses (its own prologue), then runs. Its barrier is a named one, with its own number and number of threads, and its scratch in
 shared memory is its own: roles do not know how far the others are.
 
-A role that only issues copies is walked by its first warp alone, as a whole: a single lane that loops by itself, or a comparison of thread indices,
-would make the assembler wrap each TMA instruction into a loop over the lanes. The elected lane issues. The role's other warps are there because
+A role that only issues copies is walked by whole warps, a warp for each channel that it fills (or group in lockstep), as far as there are warps: a channel whose
+slots are free is filled though another one's are not. A single lane that loops by itself, or a comparison of thread indices,
+would make the assembler wrap each TMA instruction into a loop over the lanes; so the elected lane of the warp issues. Warps of the role without a channel are there because
 registers change hands by whole warpgroups; they end at once.
 """
 
@@ -21,6 +22,7 @@ from ...dialects.array_effects import may_write
 from ...dialects.async_roles import WARPGROUP_WARPS, RolesOp, entry_registers
 from ...dialects.inside import inside
 from ...passes.alloc_shared import region_scratch
+from .channels import counted_as
 from .context import Context, lowers
 from .control import lower_ops
 from .stores import finish_stores
@@ -78,9 +80,11 @@ def _role(ctx: Context, op: RolesOp, number: int, scratch: int) -> None:
             lower_ops(ctx, block)
             finish_stores(ctx)
             return
-        first = ctx.compare("eq", "s32", ctx.warp(), 0)
+        filled = list(dict.fromkeys(counted_as(ctx, inner) for inner in block.walk() if isinstance(inner, async_copy.PutOp)))
+        walkers = max(1, min(len(filled), op.role_warps[number], ctx.most_walkers))
         ctx.one_warp = True
-        ctx.if_(first, lambda: lower_ops(ctx, block) and None)
+        ctx.issuers = {channel: i % walkers for i, channel in enumerate(filled)} if walkers > 1 else {}
+        ctx.if_(ctx.compare("lt", "s32", ctx.warp(), walkers), lambda: lower_ops(ctx, block) and None)
 
 
 def only_issues(block: Block) -> bool:

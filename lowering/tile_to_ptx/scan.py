@@ -29,7 +29,7 @@ from ...dialects import tile
 from ...dialects.layout import TVLayout
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type, shape_of
-from ...passes.scan_layouts import WARP, Digit, axis_digits, combines_along, scan_layout
+from ...passes.scan_layouts import WARP, Digit, axis_digits, combines_along, scan_layout, shuffle_opcode
 from .combining import Function, from_words, skipping, to_words
 from .context import Context, element_bits, lowers
 from .elements import check_lowered, from_int, is_double, is_float, to_int
@@ -234,7 +234,7 @@ class _Scan:
 
     def _shuffle(self, how: str, value: SSAValue, lane: SSAValue, clamp: SSAValue) -> SSAValue:
         ctx, n = self.ctx, value.type.count
-        opcode, rest = f"shfl.sync.{how}.b32", [lane, clamp, ctx.const(ALL_LANES)]
+        opcode, rest = shuffle_opcode(how), [lane, clamp, ctx.const(ALL_LANES)]
         if value.type.cls == "b64":
             words = ctx.inst("mov.b64", [value], [reg("b32", 2 * n)])
             return ctx.inst("mov.b64", [ctx.inst(opcode, [words, *rest], [reg("b32", 2 * n)])], [value.type])

@@ -2,12 +2,13 @@
 
 `infer-layouts` chooses layouts under which expand, transpose and most reshapes and broadcasts keep every element in its thread: then a value of the
 result is a value of the source by another index, found by comparing the two layouts' value coordinates, and nothing is printed. A conversion
-between layouts that put elements in different threads goes through shared memory (`exchange`).
+between layouts that put elements in different threads goes by shuffles or through shared memory (`exchanges.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
@@ -18,9 +19,10 @@ from ...dialects.layout_attrs import ConvertOp
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type, shape_of
 from ...passes.access import memory_bytes
+from ...passes.conversions import plan_conversion
 from .context import Context, element_bits, lowers
 from .elements import check_lowered, from_one_each, one_each, pick_values
-from .exchanges import can_exchange, exchange_tile
+from .exchanges import exchange_tile, shuffle_tile
 from .memory import fill_registers
 
 
@@ -71,8 +73,8 @@ def _reshape(ctx: Context, op: tile.ReshapeOp) -> None:
     before, after = shape_of(op.source.type), shape_of(op.res.type)
     check_lowered(ctx, element_type(op.source.type), op)
     through = source.reshape(before, after)
-    if through is not None and through.normalized() == result.normalized():
-        ctx.set(op.res, ctx.get(op.source))
+    if through is not None:
+        ctx.set(op.res, convert_tile(ctx, ctx.get(op.source), element_type(op.source.type), through, result, after))
         return
     moved = exchange(
         ctx,
@@ -93,12 +95,15 @@ def _convert(ctx: Context, op: ConvertOp) -> None:
 
 
 def convert_tile(ctx: Context, regs: SSAValue, kind: Attribute, source: TVLayout, result: TVLayout, shape: tuple[int, ...]) -> SSAValue:
-    """A tile of `shape` from one layout to another: by other names of registers where each thread has what it needs, else through shared memory."""
+    """A tile of `shape` from one layout to another, in the cheapest way (`passes/conversions.py`)."""
     same_thread = source.value_map(result)
     if same_thread is not None:
         return pick_values(ctx, regs, kind, source.num_values, same_thread)
-    if can_exchange(kind):
-        return exchange_tile(ctx, regs, kind, source, result, shape)
+    plan = plan_conversion(source, result, shape, element_bits(kind), ctx.warps, ctx.target.compute_capability >= (9, 0))
+    if plan.shuffles is not None:
+        return shuffle_tile(ctx, plan.shuffles, regs, kind, source, result)
+    if plan.exchange is not None and plan.exchange.nbytes <= exchange_room(ctx):
+        return exchange_tile(ctx, plan.exchange, regs, kind, source, result, shape)
     strides = row_major_strides(shape)
     return exchange(ctx, regs, kind, (source, shape, strides), (result, shape, strides))
 
@@ -153,14 +158,18 @@ Side = tuple[TVLayout, Sequence[int], Sequence[int]]
 
 def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result: Side) -> SSAValue:
     """A tile from one layout to another through shared memory: every element is written by its first holder at its linear index and read by
-    all who need it. A side is (layout, extents of the tile, strides of the linear index). Padding is neither written nor read."""
+    all who need it. A side is (layout, extents of the tile, strides of the linear index). Padding is neither written nor read. A tile that shared memory does
+    not hold goes in parts."""
     size = memory_bytes(kind)
     layout, shape, strides = source
-    elements = 1
-    for extent in shape:
-        elements *= extent
-    base = ctx.scratch(elements * size)
-    ctx.barrier()  # the scratch may still be read for something else
+    elements = prod(shape)
+    parts = -(-elements * size // exchange_room(ctx))
+    if parts > MOST_PARTS:
+        parts = 1  # what does not fit is said, by bytes, when all of the kernel is known
+    step = -(-elements // parts)
+    if parts > 1:
+        ctx.note(f"a tile of {elements * size} bytes changes its layout in {parts} parts, one after another: shared memory does not hold more at once")
+    base = ctx.scratch(step * size)
     n = layout.num_values
     bits = element_bits(kind)
     if bits == 1:
@@ -168,34 +177,49 @@ def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result
     else:
         regs = one_each(ctx, regs, kind, n)
     form = f"b{max(8, bits)}"
-    address, offsets, inside = _linear(ctx, base, size, layout, shape, strides)
-    guard = ctx.both(inside, ctx.first_holder(layout))
-    ctx.inst(f"st.shared.{form}", [address, regs], offsets=offsets, guard=guard)
-    ctx.barrier()
-    layout, shape, strides = result
-    n = layout.num_values
-    address, offsets, inside = _linear(ctx, base, size, layout, shape, strides)
-    many = reg("b16" if bits <= 16 else f"b{bits}", n)
-    if inside is None:
-        loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets)
-    else:
-        zero = ctx.splat(ctx.const(0, many.cls), n)
-        loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets, guard=inside, init=[zero])
+    many = reg("b16" if bits <= 16 else f"b{bits}", result[0].num_values)
+    loaded: SSAValue | None = None
+    for start in range(0, elements, step):
+        count = None if parts == 1 else min(step, elements - start)
+        ctx.barrier()  # the scratch may still be read for something else
+        address, offsets, inside = _linear(ctx, base, size, layout, shape, strides, start, count)
+        ctx.inst(f"st.shared.{form}", [address, regs], offsets=offsets, guard=ctx.both(inside, ctx.first_holder(layout)))
+        ctx.barrier()
+        address, offsets, inside = _linear(ctx, base, size, *result, start, count)
+        if inside is None:
+            loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets)
+        else:
+            before = loaded if loaded is not None else ctx.splat(ctx.const(0, many.cls), many.count)
+            loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets, guard=inside, init=[before])
+    assert loaded is not None, "a tile has elements"
     if bits == 1:
-        return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", n)])
-    return from_one_each(ctx, loaded, kind, n)
+        return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", many.count)])
+    return from_one_each(ctx, loaded, kind, many.count)
+
+
+MOST_PARTS = 16
+
+
+def exchange_room(ctx: Context) -> int:
+    """Bytes that an exchange may take, behind the kernel's buffers; at least one element's."""
+    return max(16, ctx.target.max_shared_bytes - ctx.scratch_base)
 
 
 def _linear(
-    ctx: Context, base: int, size: int, layout: TVLayout, shape: Sequence[int], strides: Sequence[int]
+    ctx: Context, base: int, size: int, layout: TVLayout, shape: Sequence[int], strides: Sequence[int], start: int, count: int | None
 ) -> tuple[SSAValue, list[int], SSAValue | None]:
-    """Shared address of the thread's first value, byte offsets of all, and where they are inside the tile (None: everywhere)."""
-    address = ctx.shared_address(base)
+    """Shared address of the thread's first value, byte offsets of all, and where they are inside the tile, and among the `count` elements from `start` on (None:
+    everywhere)."""
+    own = ctx.const(0)
     for dim, stride in enumerate(strides):
-        address = ctx.add(address, ctx.mul(ctx.thread_coord(layout, dim), stride * size))
+        own = ctx.add(own, ctx.mul(ctx.thread_coord(layout, dim), stride * size))
     coords = [layout.value_coords(value) for value in range(layout.num_values)]
-    offsets = [sum(c * stride for c, stride in zip(coord, strides)) * size for coord in coords]
-    return address, offsets, inside_tile(ctx, layout, shape, range(layout.rank))
+    offsets = [sum(c * stride for c, stride in zip(coord, strides)) * size - start * size for coord in coords]
+    inside = inside_tile(ctx, layout, shape, range(layout.rank))
+    if count is not None:
+        among = {offset: ctx.compare("lt", "u32", ctx.add(own, offset), count * size) for offset in dict.fromkeys(offsets)}  # before `start` is huge
+        inside = ctx.both(inside, ctx.concat([among[offset] for offset in offsets]))
+    return ctx.add(ctx.shared_address(base), own), offsets, inside
 
 
 def inside_tile(ctx: Context, layout: TVLayout, shape: Sequence[int], dims: Sequence[int]) -> SSAValue | None:

@@ -29,6 +29,7 @@ from xdsl.ir import SSAValue
 
 from ...dialects.layout import Mode, SharedLayout, TVLayout
 from ...dialects.ptx import reg
+from ...passes.access import vector_form
 from ...passes.matrix_access import access_vector, buffer_access, matrix_form
 from ...passes.traded_stores import Trade
 from .context import Context
@@ -291,7 +292,7 @@ def plan_read(ctx: Context, base: SSAValue, shared: SharedLayout, layout: TVLayo
         return TileRead(access, form.opcode("ldmatrix"), n // values, values, size)
     vector = access_vector(layout, shared, shared.shape(), size)
     access = plan_shared(ctx, base, shared, size, layout, vector, shared.shape())
-    return TileRead(access, f"ld.shared.{_form(vector * size, size)}", n // vector, vector, size)
+    return TileRead(access, f"ld.shared.{vector_form(8 * size, vector)}", n // vector, vector, size)
 
 
 def write_tile(
@@ -332,7 +333,7 @@ def _store_values(ctx: Context, access: SharedAccess, value: SSAValue, n: int, v
             value = ctx.inst("mov.b32", [value], [reg("b16", n)])
         else:
             value = ctx.inst("cvt.u16.u32", [bytes_apart(ctx, value, n, signed=False)], [reg("b16", n)])
-    ctx.inst(f"st.shared.{_form(vector * size, size)}", [access.address, value], offsets=access.offsets, guard=ctx.both(access.inside, guard))
+    ctx.inst(f"st.shared.{vector_form(8 * size, vector)}", [access.address, value], offsets=access.offsets, guard=ctx.both(access.inside, guard))
 
 
 def _traded(ctx: Context, access: SharedAccess, value: SSAValue, trade: Trade, vector: int) -> tuple[SharedAccess, SSAValue]:
@@ -363,9 +364,3 @@ def _traded(ctx: Context, access: SharedAccess, value: SSAValue, trade: Trade, v
     addresses = [chosen(a, b) for a, b in pairs] + [chosen(b, a) for a, b in pairs]
     offsets = [access.offsets[pair[end]] for end in (0, 1) for pair in pairs]
     return SharedAccess(ctx.concat(addresses), offsets, None), ctx.concat([first, second])
-
-
-def _form(nbytes: int, size: int) -> str:
-    """The type of an access of `nbytes` bytes of elements of `size`."""
-    unit = 8 if size == 8 else min(4, nbytes)
-    return f"v{nbytes // unit}.b{8 * unit}" if nbytes > unit else f"b{8 * unit}"

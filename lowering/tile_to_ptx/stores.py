@@ -5,6 +5,8 @@
     all               meet; write their values of the part (stmatrix where it fits); fence.proxy.async; meet
     the same thread   issues the store and commits a group
 
+Where there is a buffer for every part, all parts are written at once, between one wait and one fence.
+
 Who *all* are depends on the layout. Where each warp holds whole rows of a part (as wgmma leaves them, 16 to a warp), a warp stores its own rows and
 meets nobody else: 32 lanes meet at a fraction of what a barrier costs, and the warps need not be in step. Otherwise all threads of the role
 meet, and the first warp issues.
@@ -26,6 +28,7 @@ from ...dialects import async_copy
 from ...dialects.launch_plan import Requirement, TensorMapSpec
 from ...passes.access import memory_bytes
 from ...passes.alloc_shared import slot_stride
+from ...passes.dot_rules import tma_store_opcode
 from ...passes.stage_stores import WarpRows, part_layout, part_of, warp_rows
 from .channels import coordinate, require_coordinates
 from .context import Context, lowers
@@ -70,21 +73,27 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
     if own is not None:
         at[of[own.dim]] = ctx.add(at[of[own.dim]], first_row)
     starts = [range(0, whole, extent) for whole, extent in zip(kind.get_shape(), extents)]
-    for number, corner in enumerate(product(*starts)):
-        inside = [v for v in range(layout.num_values) if layout.value_coords(v)[inner] // extents[inner] * extents[inner] == corner[inner]]
-        buffer = ctx.shared_address(offset + number % depth * nbytes)
-        ctx.inst("cp.async.bulk.wait_group.read", imms=[depth - 1])
+    corners = list(product(*starts))
+    at_once = depth if depth == len(corners) else 1  # else one part is written while another is read
+    for number in range(0, len(corners), at_once):
+        ctx.inst("cp.async.bulk.wait_group.read", imms=[depth - at_once])
         _meet(ctx, own)
-        values = _picked(ctx, registers, inside, layout.num_values // registers.type.count)
-        write_tile(ctx, buffer, shared, part, extents, values, ctx.first_holder(part), size)
+        sources = []
+        for i, corner in enumerate(corners[number : number + at_once], number):
+            inside = [v for v in range(layout.num_values) if layout.value_coords(v)[inner] // extents[inner] * extents[inner] == corner[inner]]
+            buffer = ctx.shared_address(offset + i % depth * nbytes)
+            values = _picked(ctx, registers, inside, layout.num_values // registers.type.count)
+            write_tile(ctx, buffer, shared, part, extents, values, ctx.first_holder(part), size)
+            sources.append((corner, buffer))
         ctx.inst("fence.proxy.async.shared::cta")
         _meet(ctx, own)
 
         def issue() -> None:
-            for start in form.starts:
-                coords = [ctx.add(at[of[d]], corner[d] + start[d]) for d in form.order] + [at[d] for d in others]  # noqa: B023
-                source = ctx.add(ctx.add(buffer, shared.offset(start) * size), ctx.mul(first_row, extents[inner] * size))  # noqa: B023
-                ctx.inst(f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group", [tensormap, ctx.concat(coords), source])
+            for corner, buffer in sources:  # noqa: B023
+                for start in form.starts:
+                    coords = [ctx.add(at[of[d]], corner[d] + start[d]) for d in form.order] + [at[d] for d in others]
+                    source = ctx.add(ctx.add(buffer, shared.offset(start) * size), ctx.mul(first_row, extents[inner] * size))
+                    ctx.inst(tma_store_opcode(rank), [tensormap, ctx.concat(coords), source])
             ctx.inst("cp.async.bulk.commit_group")
 
         ctx.if_(issuer, issue)

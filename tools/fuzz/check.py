@@ -140,7 +140,7 @@ def fill(data: str, element: str, shape: tuple[int, ...], rng: np.random.Generat
             return (rng.standard_normal(shape) if data == "normal" else rng.choice(SPECIAL, shape)).astype(dtype)
         if data == "special":
             info = np.iinfo(dtype)
-            return rng.choice(np.array([info.min, info.max, 0, 1, -1, info.min + 1, 7], dtype), shape)
+            return rng.choice(np.array([info.min, info.max, 0, 1, -1, info.min + 1, 7]).astype(dtype), shape)
         return rng.integers(-4, 5, shape).astype(dtype)
 
 

@@ -34,12 +34,17 @@ class Scope:
         return Scope(list(self.values), list(self.indices), self.depth + 1)
 
 
+def own_scope(scope: Scope, element: str) -> Scope:
+    """The scope; of a type that only dots take, one that nothing else sees."""
+    return scope if element in ELEMENTS else Scope([], scope.indices, scope.depth)
+
+
 def generate(seed: int, size: int = 10) -> Program:
     """The program of a seed; `size` is about the number of operations of its outermost body."""
-    return _Generator(seed).program(size)
+    return Generator(seed).program(size)
 
 
-class _Generator:
+class Generator:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = random.Random(seed)
@@ -148,7 +153,7 @@ class _Generator:
             array = Array(f"in{len(self.arrays)}", kind.element, extents, self.random.choice(views), data)
             self.arrays.append(array)
         base, indices, coefficients = self.moves(scope, kind, array_rank, dims)
-        fill = [self.constant(body, scope, kind.element)] if self.random.random() < 0.15 else []
+        fill = [self.constant(body, scope, kind.element)] if self.random.random() < 0.15 and kind.element in ELEMENTS else []
         return self.add(
             body, scope, kind, "tile.load", [*fill, *indices],
             array=array.name, shape=kind.shape, dims=dims, base=base, coefficients=coefficients, fill=bool(fill),
@@ -281,7 +286,21 @@ class _Generator:
     def scan(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: bool(t.shape) and t.element != "i1"):
             kind, axis = self.random.choice(("sum", "prod", "max", "min")), self.random.randrange(len(a[1].shape))
-            self.add(body, scope, a[1], "tile.scan", [a[0]], kind=kind, axis=axis, exclusive=self.random.random() < 0.3)
+            draw = self.random.random
+            if draw() < 0.4:
+                self.combine(body, scope, *a, axis)
+                return
+            self.add(body, scope, a[1], "tile.scan", [a[0]], kind=kind, axis=axis, exclusive=draw() < 0.3, reverse=draw() < 0.3)
+
+    def combine(self, body: Body, scope: Scope, value: int, kind: Type, axis: int) -> None:
+        """A scan or a fold by a function, of two tiles."""
+        draw, fold = self.random.random, self.random.random() < 0.4
+        names = [name for name in p.COMBINING if name != "steps" or kind.element not in p.FLOATS]
+        result = Type(kind.element, (*kind.shape[:axis], *kind.shape[axis + 1 :])) if fold else kind
+        self.add(
+            body, scope, result, "tile.combine", [value, self.of_type(body, scope, kind)], axis=axis, function=self.random.choice(names), fold=fold,
+            reverse=draw() < 0.4, exclusive=draw() < 0.4, second=draw() < 0.5,
+        )  # fmt: skip
 
     def reduce(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: bool(t.shape) and t.element != "i1"):
@@ -350,20 +369,25 @@ class _Generator:
             self.add(body, scope, Type(a[1].element, tuple(shape)), "tile.reshape", [a[0]], how=how)
 
     def dot(self, body: Body, scope: Scope) -> None:
-        element = self.random.choice(("bf16", "f16", *p.DOTS))
+        types = self.random.choice((*p.DOTS, *(t for t in p.DOTS if t.lhs == t.rhs in ("bf16", "f16") for _ in range(2))))
         batch = (self.random.choice((1, 2, 3)),) if self.random.random() < 0.1 else ()
         m, n, k = (self.random.choice((*self.extents, 16, 32, 64)) for _ in range(3))
         if prod(batch) * max(m * n, m * k, k * n) > TILE_LIMIT:
             return
-        a = self.of_type(body, scope, Type(element, (*batch, m, k)))
+        a = self.operand(body, scope, Type(types.lhs, (*batch, m, k)))
         if self.random.random() < 0.5:
             order = (*range(len(batch)), len(batch) + 1, len(batch))
-            b = self.of_type(body, scope, Type(element, (*batch, n, k)))
-            b = self.add(body, scope, Type(element, (*batch, k, n)), "tile.transpose", [b], permutation=order)
+            b = self.operand(body, scope, Type(types.rhs, (*batch, n, k)))
+            b = self.add(body, own_scope(scope, types.rhs), Type(types.rhs, (*batch, k, n)), "tile.transpose", [b], permutation=order)
         else:
-            b = self.of_type(body, scope, Type(element, (*batch, k, n)))
-        kind = Type(p.DOTS[element], (*batch, m, n))
-        self.add(body, scope, kind, "tile.dot", [a, b, self.of_type(body, scope, kind)])
+            b = self.operand(body, scope, Type(types.rhs, (*batch, k, n)))
+        kind = Type(types.acc, (*batch, m, n))
+        self.add(body, scope, kind, "tile.dot", [a, b, self.of_type(body, scope, kind)], precision=types.precision)
+
+    def operand(self, body: Body, scope: Scope, kind: Type) -> int:
+        """An operand of a dot: any value, of a type that nothing else takes one that is loaded for it."""
+        inner = own_scope(scope, kind.element)
+        return self.of_type(body, inner, kind) if inner is scope else self.load(body, inner, kind)
 
     def places(self, body: Body, scope: Scope, shape: tuple[int, ...], rank: int) -> tuple[list[int], dict[str, object], list[int]]:
         """Tiles of indices for an access of a tile to an array of `rank`, what `_Renderer.place` takes besides, and the tile's dimension along each of the
@@ -415,7 +439,7 @@ class _Generator:
     def atomic(self, body: Body, scope: Scope) -> None:
         """Rarely with its result, which may be anything; so may what `exchange` and `cas` leave."""
         kind = self.random.choice(("add", "add", *p.ATOMICS))
-        if a := self.pick(scope, lambda t: t.element in p.ATOMICS[kind] and bool(t.shape)):
+        if a := self.pick(scope, lambda t: t.element in p.ATOMICS[kind] and t.element != "bf16" and bool(t.shape)):
             rank = self.random.choice((1, 1, 2))
             tiles, attrs, along = self.places(body, scope, a[1].shape, rank)
             extents = tuple(max(1, a[1].shape[t] + self.random.choice((0, -1, 3))) if t >= 0 else self.random.choice((1, 2, 9, 40)) for t in along)
@@ -483,16 +507,16 @@ class _Generator:
             if chained:
                 zero = self.add(nested, inner, Type("f32"), "constant", [], element="f32", text="0.0")
                 zero = self.add(nested, inner, product, "tile.full", [zero], shape=(m, n))
-                s = self.add(nested, inner, product, "tile.dot", [a, b, zero])
+                s = self.add(nested, inner, product, "tile.dot", [a, b, zero], precision="")
                 if self.random.random() < 0.5:
                     s = self.add(
                         nested, inner, product, self.random.choice(("math.exp2", "math.tanh", "arith.negf")), [s]
                     )
                 a2 = self.add(nested, inner, Type(element, (m, n)), "tile.cast", [s], element=element, saturate=False)
                 b2 = self.walk_along(nested, inner, Type(element, (n, d)), counter, 0)
-                total = self.add(nested, inner, result, "tile.dot", [a2, b2, args[0]])
+                total = self.add(nested, inner, result, "tile.dot", [a2, b2, args[0]], precision="")
             else:
-                total = self.add(nested, inner, result, "tile.dot", [a, b, args[0]])
+                total = self.add(nested, inner, result, "tile.dot", [a, b, args[0]], precision="")
             if self.random.random() < 0.3:
                 total = self.add(nested, inner, result, "arith.addf", [total, self.of_type(nested, inner, result)])
             nested.yields = [

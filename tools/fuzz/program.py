@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import Any
 
+from ...passes.dot_types import all_dot_types
+
 FLOATS = ("f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2")
 APPROXIMABLE = ("f16", "bf16", "f32")
 INTEGERS = ("i8", "i16", "i32", "i64")
@@ -53,15 +55,39 @@ UNARY: dict[str, tuple[str, ...]] = {
 FLOAT_PREDICATES = ("oeq", "one", "olt", "ole", "ogt", "oge", "ueq", "une", "ult", "ule", "ugt", "uge")
 INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge")
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
-DOTS = {"f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", "i8": "i32", "f8E4M3FN": "f32", "f8E5M2": "f32"}
-"""Operand type of a dot -> accumulator type."""
+
+
+def _steps(n: int, kind: str, floats: bool) -> tuple[str, ...]:
+    """(a, b) then (c, d) is (a·c, c·b + d): not commutative, and exact where integers wrap."""
+    return (f"%p{n} = arith.muli %a{n}, %c{n} : {kind}", f"%t{n} = arith.muli %c{n}, %b{n} : {kind}", f"%q{n} = arith.addi %t{n}, %d{n} : {kind}")
+
+
+def _latest(n: int, kind: str, floats: bool) -> tuple[str, ...]:
+    """The last that is not zero, and what stands beside it."""
+    zero, differs = ("0.0", "une") if floats else ("0", "ne")
+    return (
+        f"%z{n} = arith.constant {zero} : {kind}", f"%m{n} = tile.cmp {differs} %c{n}, %z{n} : {kind} -> i1",
+        f"%p{n} = tile.select %m{n}, %c{n}, %a{n} : i1, {kind}", f"%q{n} = tile.select %m{n}, %d{n}, %b{n} : i1, {kind}",
+    )  # fmt: skip
+
+
+def _extremes(n: int, kind: str, floats: bool) -> tuple[str, ...]:
+    """The greatest of one tile and the least of the other."""
+    most, least = ("arith.maximumf", "arith.minimumf") if floats else ("arith.maxsi", "arith.minsi")
+    return (f"%p{n} = {most} %a{n}, %c{n} : {kind}", f"%q{n} = {least} %b{n}, %d{n} : {kind}")
+
+
+COMBINING = {"steps": _steps, "latest": _latest, "extremes": _extremes}
+"""Functions for scans and folds, exact in whatever way they are associated: what they make of %a, %b and %c, %d is %p, %q."""
+DOTS = tuple(all_dot_types())
+"""What a dot may multiply and sum in."""
 EFFECTS = ("tile.store", "tile.store_indexed", "tile.atomic", "tile.print", "tile.assert", "tile.sum_parts")
 """Operations that do something although nobody uses a result."""
 ATOMICS: dict[str, tuple[str, ...]] = {
-    "add": ("i32", "i64", "f32", "f64"), **dict.fromkeys(("max", "min", "exchange", "cas"), ("i32", "i64", "f32")),
+    "add": ("i32", "i64", "f32", "f64", "f16", "bf16"), **dict.fromkeys(("max", "min", "exchange", "cas"), ("i32", "i64", "f32")),
     **dict.fromkeys(("and", "or", "xor"), ("i32", "i64")),
 }  # fmt: skip
-"""Atomic updates -> the element types that every target has them for (f16 and f64 beyond those: tile_indexed.py)."""
+"""Atomic updates -> the element types that a target has them for (bf16: of sm_90 on)."""
 INLINE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("add.s32 $0, $1, $2;", ("i32",), ("i32", "i32")),
     ("sub.s32 $0, $2, $3; xor.b32 $1, $0, $2;", ("i32", "i32"), ("i32", "i32")),
@@ -77,7 +103,7 @@ INLINE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 """Inline PTX: (text, element types of the results, of the operands)."""
 MOST_PRINTED = 16
 """Elements of a tile that is printed."""
-MAX_ELEMENTS = 8192
+MAX_ELEMENTS = 16384
 MAX_WHILE_TRIPS = 3
 
 
@@ -395,11 +421,13 @@ class _Renderer:
         self.define(node, result, f"tile.reshape {self.name(node.args[0])} : {kind} -> {result}")
 
     def op_transpose(self, node: Node) -> None:
-        """`permutation`."""
+        """`permutation`, and perhaps the text of a `layout` that the result is pinned to."""
         kind, order = self.typed(node.args[0]), node.attrs["permutation"]
+        pinned = node.attrs.get("layout")
         require(sorted(order) == list(range(len(kind.shape))) and kind.shape)
         result = Type(kind.element, tuple(kind.shape[i] for i in order))
-        self.define(node, result, f"tile.transpose {self.name(node.args[0])} {list(order)} : {kind} -> {result}")
+        word = f" {{layout = #layout.tv<{pinned}>}}" if pinned else ""
+        self.define(node, result, f"tile.transpose {self.name(node.args[0])} {list(order)}{word} : {kind} -> {result}")
 
     def op_reduce(self, node: Node) -> None:
         """`kind`, `axis`."""
@@ -410,11 +438,38 @@ class _Renderer:
         self.define(node, result, f"tile.reduce {what} {self.name(node.args[0])} axis {axis} : {kind} -> {result}")
 
     def op_scan(self, node: Node) -> None:
-        """`kind`, `axis`, `exclusive`."""
+        """`kind`, `axis`, `exclusive`, `reverse`."""
         kind, axis, what = self.typed(node.args[0]), node.attrs["axis"], node.attrs["kind"]
         require(axis < len(kind.shape) and kind.element in (*FLOATS, *INTEGERS))
-        exclusive = " exclusive" if node.attrs["exclusive"] else ""
-        self.define(node, kind, f"tile.scan {what} {self.name(node.args[0])} axis {axis}{exclusive} : {kind} -> {kind}")
+        how = (" reverse" if node.attrs["reverse"] else "") + (" exclusive" if node.attrs["exclusive"] else "")
+        self.define(node, kind, f"tile.scan {what} {self.name(node.args[0])} axis {axis}{how} : {kind} -> {kind}")
+
+    def op_combine(self, node: Node) -> None:
+        """A scan or a fold (`fold`) by a function of COMBINING over two tiles; `axis`, `reverse`, `exclusive` of a scan; `second`: which result counts."""
+        kind, axis, what = self.typed(node.args[0]), node.attrs["axis"], node.attrs["function"]
+        require(axis < len(kind.shape) and kind.element in (*FLOATS, *INTEGERS) and self.typed(node.args[1]) == kind)
+        floats = kind.element in FLOATS
+        require(what in COMBINING and (what != "steps" or not floats))
+        fold = node.attrs["fold"]
+        result = Type(kind.element, (*kind.shape[:axis], *kind.shape[axis + 1 :])) if fold else kind
+        require(prod(result.shape) <= MAX_ELEMENTS)
+        self.types[node.results[0]] = result
+        self.fresh += 1
+        n = self.fresh
+        names = [self.name(node.results[0]), f"%x{n}"]
+        first, second = reversed(names) if node.attrs["second"] else names
+        how = " reverse" if node.attrs["reverse"] and not fold else ""
+        if node.attrs["exclusive"] and what == "steps" and not fold:
+            self.line(f"%one{n} = arith.constant 1 : {kind.element}")
+            self.line(f"%zero{n} = arith.constant 0 : {kind.element}")
+            how += f" exclusive (%one{n}, %zero{n})"
+        sources = ", ".join(map(self.name, node.args))
+        self.line(f"{first}, {second} = tile.{'fold' if fold else 'scan'} ({sources}) axis {axis}{how} : ({kind}, {kind}) -> ({result}, {result}) {{")
+        self.line(f"^bb0({', '.join(f'%{letter}{n}: {kind.element}' for letter in 'abcd')}):")
+        for line in COMBINING[what](n, kind.element, floats):
+            self.line(f"  {line}")
+        self.line(f"  tile.yield %p{n}, %q{n} : {kind.element}, {kind.element}")
+        self.line("}")
 
     def op_join(self, node: Node) -> None:
         a, b = (self.typed(arg) for arg in node.args)
@@ -442,11 +497,15 @@ class _Renderer:
         self.define(node, result, f"tile.histogram {self.name(node.args[0])} : {kind} -> {result}")
 
     def op_dot(self, node: Node) -> None:
+        """`precision`: of f32 operands "tf32", else ""."""
         a, b, c = (self.typed(arg) for arg in node.args)
-        require(len(a.shape) == len(b.shape) == len(c.shape) >= 2 and a.element == b.element)
-        require(DOTS.get(a.element) == c.element and a.shape[:-2] == b.shape[:-2] == c.shape[:-2])
+        precision = node.attrs["precision"]
+        require(len(a.shape) == len(b.shape) == len(c.shape) >= 2)
+        require(any((a.element, b.element, c.element, precision) == (t.lhs, t.rhs, t.acc, t.precision) for t in DOTS))
+        require(a.shape[:-2] == b.shape[:-2] == c.shape[:-2])
         require(a.shape[-1] == b.shape[-2] and (a.shape[-2], b.shape[-1]) == c.shape[-2:])
-        self.define(node, c, f"tile.dot {', '.join(map(self.name, node.args))} : {a}, {b} -> {c}")
+        word = f' {{precision = "{precision}"}}' if precision else ""
+        self.define(node, c, f"tile.dot {', '.join(map(self.name, node.args))}{word} : {a}, {b} -> {c}")
 
     # --- Memory ---
 

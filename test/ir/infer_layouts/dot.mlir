@@ -19,7 +19,7 @@
 // MMA-NOT: layout.convert
 // MMA: tile.store
 tile.kernel @gemm_bias(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K] {align = 16}, %B: memref<?x?xbf16, strided<[?, 1]>> [K, N] {align = 16},
-                       %bias: memref<?xf32, strided<[1]>> [N], %C: memref<?x?xf32, strided<[?, 1]>> [M, N] {noalias})
+                       %bias: memref<?xf32, strided<[1]>> [N] {align = 16}, %C: memref<?x?xf32, strided<[?, 1]>> [M, N] {noalias})
     dims(%K = K divisible 8) where(N divisible 8) grid(%bm = M ceildiv 128, %bn = N ceildiv 64) attributes {warps = 8 : i64} {
   %c0 = arith.constant 0 : index
   %c64 = arith.constant 64 : index

@@ -1,6 +1,7 @@
 // Both operands of a loop's dot are put, got and released together: one set of mbarriers, and slots side by side.
 // RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops{stages=3},verify" --target sm_90a | FileCheck %s --check-prefix=BEFORE
 // RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops{stages=3},join-channels,alloc-shared,verify" --target sm_90a | FileCheck %s --check-prefix=AFTER
+// RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops{stages=3},join-channels{when=never},verify" --target sm_90a | FileCheck %s --check-prefix=BEFORE
 // RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops{stages=3},join-channels,alloc-shared,tile-to-ptx,assign-registers" --target sm_90a | FileCheck %s --check-prefix=PTX
 
 // BEFORE: %a_channel = async.channel depth 3 :

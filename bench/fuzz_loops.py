@@ -1,8 +1,8 @@
 """Random loops under every lowering of channels and every form of role: none may differ from the loop as it stands, and a run must cover all forms.
 
-    python bench/random_loops.py --json bench/results/random_loops.json                       # goes on where the file ends
-    python bench/random_loops.py --json FILE --programs 4000 --processes 16 --seconds 100     # as far as it comes in that time
-    python bench/random_loops.py --json FILE --part 1/4                                       # every fourth piece, beginning with the second
+    python bench/fuzz_loops.py --json bench/results/random_loops.json                       # goes on where the file ends
+    python bench/fuzz_loops.py --json FILE --programs 4000 --processes 16 --seconds 100     # as far as it comes in that time
+    python bench/fuzz_loops.py --json FILE --part 1/4                                       # every fourth piece, beginning with the second
 
 `test/random_loops.py` makes the programs, each from its number, so that every run of a piece gives the same; `test/loop_coverage.py` says what must be covered. Programs
 are run in pieces of 50. The results file is written after each, so a run can be broken off; pieces that it holds for the same generator and the same
