@@ -23,9 +23,9 @@ TILES = [
     {"BM": 64, "BN": 256, "stages": 2},
     {"BM": 64, "BN": 128, "stages": 4},
     {"BM": 64, "BN": 128, "warps": 8},
-    {"BM": 64, "BN": 80, "stages": 6},
     {"BM": 64, "BN": 48, "stages": 8},
     {"BM": 64, "BN": 64, "stages": 8},
+    {"BM": 64, "BN": 80, "stages": 6},
     {"BM": 32, "BN": 64, "stages": 8},
     {"BM": 16, "BN": 64, "stages": 8},
 ]

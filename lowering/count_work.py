@@ -28,7 +28,7 @@ from ..passes import dot_rules
 from ..passes.access import memory_bytes
 from ..passes.alloc_shared import ring_bytes, scratch_bound
 from ..passes.dot_types import STEP_BYTES
-from ..passes.form_clusters import MOST_BLOCKS, USUAL_CLUSTER, stated_size
+from ..passes.form_clusters import USUAL_CLUSTER, stated_size
 from ..passes.layout_costs import SECTOR, SHARED_BYTES_PER_CLOCK, SLOTS, wgmma_clocks
 from ..passes.machine_costs import (
     ARRIVAL_CLOCKS,
@@ -161,7 +161,7 @@ def _split_loop(kernel: tile.KernelOp, target: Target) -> SplitLoop | None:
         return None
     loop.attributes[SHARED] = UnitAttr()
     nbytes = sum(prod(shape_of(value.type)) * memory_bytes(tile.element_type(value.type)) for value in loop.results)
-    together = MOST_BLOCKS if target.has_clusters and len(kernel.grid.data) < 3 else 1
+    together = USUAL_CLUSTER if target.has_clusters and len(kernel.grid.data) < 3 else 1
     return SplitLoop(str(trips(loop, kernel)), nbytes, together)
 
 

@@ -77,7 +77,7 @@ SUM_BYTES_PER_CLOCK = 20
 L2_SHARE_BYTES_PER_CLOCK = 39
 """What L2 gives each multiprocessor when all load at once: 5120 bytes a clock in all (NVIDIA A100 Tensor Core GPU Architecture, "A100 L2 cache"), by 132."""
 
-PARTIAL_SECTOR_COST = 2
+PARTIAL_SECTOR_COST = 3
 """How many times as long a store takes whose warps fill sectors of 32 bytes by halves: results of products in bf16, stored from registers as the
 instruction leaves them. Long ones go out at 1.4 to 1.6 TB/s in all (2048³ and 8192³ on an H200, beside the same products with staged stores); what a launch stores once, at its end, costs less (1024³)."""
 

@@ -45,7 +45,7 @@ LEAST_TRIPS = 4
 SMALL_GRID = 4
 """A grid of as many points for each multiprocessor is large, and its loops are not split."""
 TOLERANCE = 1.02
-SPLIT_TOLERANCE = 1.05
+SPLIT_TOLERANCE = 1.02
 """How many times as long the best choice without a split must be expected to take: what different rounding is worth, and the model's error."""
 
 log = logging.getLogger("tesela")

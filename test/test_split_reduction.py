@@ -101,7 +101,7 @@ def test_the_same_in_every_run_and_nothing_to_report(target, parts):
         assert (plan.cluster, bool(plan.workspace_bytes)) == (((1, 1, 2), False) if (target, parts) == ("sm_90a", 2) else ((1, 1, 1), True))
 
 
-@pytest.mark.parametrize("parts", [2, 4, 8])
+@pytest.mark.parametrize("parts", [2, 4])
 @pytest.mark.parametrize("shape", [(64, 96, 520), (33, 40, 64), (70, 33, 1)])
 def test_parts_in_a_cluster_add_up_the_same(parts, shape):
     """Through shared memory bit for bit what they do through the workspace: the order of additions is one."""
@@ -111,7 +111,7 @@ def test_parts_in_a_cluster_add_up_the_same(parts, shape):
         kernel = gemm.compile("sm_90a", pins={"split": parts, **pins})
         with settings(races=True, seed=parts):
             found.append(kernel(a, b, device="sim"))
-        assert kernel.last.plan.cluster == ((1, 1, parts) if not pins else (1, 1, 1))
+        assert kernel.last.plan.cluster == ((1, 1, 2) if not pins and parts == 2 else (1, 1, 1))
     assert found[0].tobytes() == found[1].tobytes()
 
 
