@@ -1,7 +1,7 @@
 """What each step of the compiler brings the fused kernels: all of them, and all but one, beside the plain kernel, in one run by the method of rounds.py.
 
     python bench/fused_steps.py --json bench/results/fused_steps.json
-    python bench/fused_steps.py --only biased_attention --steps "slots whole"
+    python bench/fused_steps.py --only biased_attention --steps "slots in parts"
 
 Needs a GPU and torch. The kernel is the same source each time; a step is switched off by an option of its pass. Results are checked as peers.py does.
 """
@@ -22,7 +22,7 @@ from rounds import GPU, Case, Results, System, measure
 from tesela.kernels import fused as kernels
 
 STEPS: dict[str, tuple[str, dict[str, Any]]] = {
-    "slots whole": ("split-slots", {"when": "never"}),
+    "slots in parts": ("split-slots", {"when": "always"}),
     "one warp loads": ("tile-to-ptx", {"walkers": 1}),
     "no clusters": ("form-clusters", {"cluster": 1}),
     "nothing streamed": ("plan-dataflow", {"stream": False}),

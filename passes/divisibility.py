@@ -1,7 +1,7 @@
 """What is known of an index value: a number that divides it, and whether it is never negative.
 
 An analysis, not a transformation; vector accesses and tensor maps ask it whether a tile's start is aligned. It follows constants, sums,
-products, loop counters, what loops carry and add to, grid coordinates and symbolic dimensions (as the kernel's `divisible` states them). It is computed on
+products, both ends of a conditional, loop counters, what loops carry and add to, grid coordinates and symbolic dimensions (as the kernel's `divisible` states them). It is computed on
 demand, and what it does not know is 1 and False: slower code, never wrong code.
 
     %m = %bm * 128      divisor 128, not negative        %k of `scf.for %k = 0 to %K step 64`   divisor 64, not negative
@@ -72,6 +72,9 @@ class Divisibility:
             return Fact(lcm(known.divisor, stated.get("divisor", 1)), known.nonnegative or stated.get("least", -1) >= 0)
         if isinstance(op, arith.SelectOp | tile.SelectOp):
             return _both(self.fact(op.operands[1]), self.fact(op.operands[2]))
+        if isinstance(op, scf.IfOp):
+            ends = [region.block.last_op for region in (op.true_region, op.false_region)]
+            return _both(*(self.fact(end.operands[value.index]) for end in ends if end is not None))
         if len(op.operands) != 2:
             return UNKNOWN
         left, right = (self.fact(operand) for operand in op.operands)

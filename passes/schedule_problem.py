@@ -49,7 +49,7 @@ from .loop_model import Body, Key, Model, Step, merged
 from .loop_timing import computes, longest_chain, puts_elsewhere, slots_of, steps_of, warpgroups
 from .schedule_solver import Answer, Cost, Option, solve
 from .split_loops import rarely_done
-from .split_slots import warpgroups_apart
+from .split_slots import parts_of
 from .stages import (
     LONG_TRIP,
     MOST_STAGES,
@@ -298,7 +298,7 @@ def _in_use(loop: Loop, rings: Sequence[Ring]) -> float:
     if not all(loop.is_light(ring) for ring in rings):
         return 1.0
     groups = warpgroups(loop.op)
-    return 0.0 if all(warpgroups_apart(ring.channel) > 1 for ring in rings) else (groups - 1) / groups
+    return 0.0 if all(parts_of(ring.channel) > 1 for ring in rings) else (groups - 1) / groups
 
 
 OTHER_REGISTERS = 40
@@ -410,7 +410,7 @@ def arrange(loop: Loop, way: Way) -> Body:
 def _parts(channel: object) -> int:
     """In how many parts `split-slots` will have a channel filled."""
     owner = channel.owner if isinstance(channel, SSAValue) else None
-    return warpgroups_apart(owner) if isinstance(owner, async_copy.ChannelOp) else 1
+    return parts_of(owner) if isinstance(owner, async_copy.ChannelOp) else 1
 
 
 class _Trip:
