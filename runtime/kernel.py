@@ -529,7 +529,7 @@ class Kernel:
                 variant = self._variant(replace(facts, alone=True), target, choice)
                 variant.check_dims(shapes.dims)
             grid = variant.plan.physical_grid(grid, many)
-        early = variant.plan.begins_early(prod(grid), _multiprocessors(place))
+        early = variant.plan.programmatic and variant.plan.begins_early(prod(grid), _multiprocessors(place))
         return Call(variant, views, shapes.dims, grid, *self.contract.amounts(shapes.dims), points, early)
 
     def _variant(self, facts: Facts, target: Target, choice: Choice) -> Variant:
