@@ -213,9 +213,14 @@ def state(kernel: tile.KernelOp, loops: Sequence[Loop], stages: int | None, dots
 def decide(problem: ScheduleProblem) -> None:
     """Finds the answer, and sets what each loop becomes. Where nothing fits, loops get as few slots as they may, and `alloc-shared`, which can let channels share
     their buffers, has the last word."""
-    problem.answer = solve(problem.options, problem.room, NOTHING) or solve(_smallest(problem.options), sum(_rooms(problem)), NOTHING)
+    problem.answer = solve(problem.options, problem.room, NOTHING)
     if problem.answer is None:
-        return
+        smallest = _smallest(problem.options)
+        found = solve(smallest, sum(_rooms(problem)), NOTHING)
+        if found is None:
+            return
+        choice = tuple(options.index(few[number]) for options, few, number in zip(problem.options, smallest, found.choice, strict=True))
+        problem.answer = replace(found, choice=choice)
     for number, loop in enumerate(problem.loops):
         way = problem.chosen(number)
         loop.loop.stages, loop.loop.light, loop.loop.late = way.stages, way.light, way.structure.late

@@ -8,6 +8,7 @@ import pytest
 from test_specialize_warps import ORDERS, order
 
 from tesela.dialects.layout import TVLayout
+from tesela.dialects.parsing import parse_module
 from tesela.passes.stage_stores import WarpRows, part_layout, warp_rows
 from tesela.runtime import launch
 from tesela.runtime.assemble import assemble, find_ptxas
@@ -171,3 +172,23 @@ def test_machine_code(out):
     for assembler in find_ptxas():
         done = assemble(ptx, "sm_90a", assembler=assembler)
         assert not done.messages and done.resources["gemm"].spill_stores == 0
+
+
+def test_coordinates_of_a_conditional_are_known():
+    """Where points of the grid come of a conditional, as divisions that are quick for most of them, starts are aligned and not negative all the same."""
+    from tesela.passes.divisibility import Divisibility
+
+    text = """
+      builtin.module {
+        func.func @f(%c : i1) {
+          %a = arith.constant 256 : index
+          %b = arith.constant 96 : index
+          %n = arith.constant -64 : index
+          %x = scf.if %c -> (index) { scf.yield %a : index } else { scf.yield %b : index }
+          %y = scf.if %c -> (index) { scf.yield %a : index } else { scf.yield %n : index }
+          func.return
+        }
+      }"""
+    found = [op.results[0] for op in parse_module(text).walk() if op.name == "scf.if"]
+    facts = Divisibility()
+    assert [(facts.divisor(value), facts.nonnegative(value)) for value in found] == [(32, True), (64, False)]

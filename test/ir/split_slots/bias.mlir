@@ -2,6 +2,14 @@
 // RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops,split-slots,verify" --target sm_90a | FileCheck %s --check-prefix=SPLIT
 // RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops,split-slots{when=never},verify" --target sm_90a | FileCheck %s --check-prefix=WHOLE
 // RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops,split-slots,alloc-shared,tile-to-ptx,assign-registers" --target sm_90a | FileCheck %s --check-prefix=PTX
+// RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops,split-slots,alloc-shared,tile-to-ptx{walkers=4},assign-registers" --target sm_90a | FileCheck %s --check-prefix=WARPS
+// RUN: tesela-opt %s -p "plan-dataflow,infer-layouts,specialize-warps,pipeline-loops,split-slots,alloc-shared,tile-to-ptx{walkers=1},assign-registers" --target sm_90a | FileCheck %s --check-prefix=ONE
+
+// Which warp of the producer fills a channel is asked for each of three channels, unless one fills all.
+// WARPS: setmaxnreg.dec
+// WARPS-COUNT-3: setp.eq.s32
+// ONE: setmaxnreg.dec
+// ONE-NOT: setp.eq.s32
 
 // SPLIT: %a_channel = async.channel depth 1 parts 2 :
 // SPLIT-NEXT: %b_channel = async.channel depth 2 :
