@@ -66,7 +66,7 @@ def table(results: dict[str, Any], shown: str) -> str:
                 cell += f" ({figures[name] / figures[base]:.2f}×)"
             cells.append(cell)
         lines.append(f"| {row['case']} | {' | '.join(cells)} |")
-    lines += ["", f"{where(results)}; {results['method']}."]
+    lines += ["", " ".join([f"{where(results)}; {results['method']}.", *results.get("notes", [])])]
     return "\n".join(lines) + "\n"
 
 
