@@ -79,7 +79,7 @@ L2_SHARE_BYTES_PER_CLOCK = 39
 
 PARTIAL_SECTOR_COST = 3
 """How many times as long a store takes whose warps fill sectors of 32 bytes by halves: results of products in bf16, stored from registers as the
-instruction leaves them. Long ones go out at 1.4 to 1.6 TB/s in all (2048³ and 8192³ on an H200, beside the same products with staged stores); what a launch stores once, at its end, costs less (1024³)."""
+instruction leaves them. Long ones go out at 1.4 to 1.6 TB/s in all (2048³ and 8192³ on an H200, beside the same products with staged stores); what a launch stores once, at its end, costs less: the number was fitted with others to what products of few rows took."""
 
 MEASURED: dict[str, tuple[float, str, float]] = {
     "COPY_LATENCY tma": (COPY_LATENCY["tma"], "tma_memory_slow", 0.03),
