@@ -13,7 +13,7 @@ the channel as it was: number n of a part goes with number n of the others.
 
 **Which.** Channels between roles, filled by TMA and not by multicast, of which all readers are reads into registers, in layouts that give warpgroup w the w-th part
 of the slowest dimension, where boxes can be cut (whole periods of the swizzle), and only in kernels with the attribute `split_slots = true`, or for all by the pass's option
-`when=always`: two kernels with parts and results that are not staged gave wrong sums on an H200, where the simulator finds nothing wrong, and the reason is not known
+`when=always`: two kernels with parts and results that are not staged gave wrong sums on an H200, though their tests in the simulator find nothing, and the reason is not known
 (docs/decisions/0026-slots-by-warpgroup.md).
 """
 
