@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partialmethod
@@ -20,8 +19,8 @@ from unittest.mock import patch
 
 os.environ["TESELA_CACHE"] = "0"  # a cached kernel would be that of the options that made it
 
-from peers import Torch, show
-from rounds import GPU, Case, Results, System, measure
+from peers import Torch, record
+from rounds import GPU, Case, Results, System
 
 from tesela import bf16
 from tesela.kernels.attention import attention
@@ -79,13 +78,8 @@ def main() -> int:
     arguments = parser.parse_args()
     steps = {f"{percent} % before the wait": ("overlap-waits", {"percent": percent}) for percent in arguments.percent} or STEPS
     torch, timer, results = Torch(), GPU(), Results("attention_steps", rounds=arguments.rounds)
-    for text in arguments.case or ["4x16x4096x128", "4x32x4096x64"]:
-        batch, heads, length, head = map(int, text.split("x"))
-        row = results.add(measure(cases(torch, (batch, heads, length, head), arguments.causal, steps), timer, arguments.rounds))
-        sys.stdout.write(show(row))
-        sys.stdout.flush()
-        if arguments.json is not None:
-            results.write(arguments.json)
+    shapes = [tuple(map(int, text.split("x"))) for text in arguments.case or ["4x16x4096x128", "4x32x4096x64"]]
+    record(results, (cases(torch, shape, arguments.causal, steps) for shape in shapes), timer, arguments.json)
     return 0
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,8 +19,8 @@ from typing import Any
 os.environ["TESELA_CACHE"] = "0"  # a cached kernel would be that of the options that made it
 
 from attention_steps import options
-from peers import Torch, show
-from rounds import GPU, Case, Results, System, measure
+from peers import Torch, record
+from rounds import GPU, Case, Results, System
 
 from tesela import bf16
 from tesela.kernels.attention import attention
@@ -102,14 +101,8 @@ def main() -> int:
     torch, timer, results = Torch(), GPU(), Results("dot_structures", rounds=arguments.rounds)
     cases: list[tuple[str, Any, tuple[Any, ...]]] = [(title_of_product(*case), products, case) for case in PRODUCTS]
     cases += [(title_of_attention(*case), attentions, case) for case in ATTENTIONS]
-    for title, make, values in cases:
-        if not any(text in title for text in arguments.case):
-            continue
-        row = results.add(measure(make(torch, *values), timer, arguments.rounds))
-        sys.stdout.write(show(row))
-        sys.stdout.flush()
-        if arguments.json is not None:
-            results.write(arguments.json)
+    wanted = [(make, values) for title, make, values in cases if any(text in title for text in arguments.case)]
+    record(results, (make(torch, *values) for make, values in wanted), timer, arguments.json)
     return 0
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from attention_steps import options  # first: it rules the cache out
-from peers import FUSED, Torch, fused, show
-from rounds import GPU, Case, Results, System, measure
+from peers import FUSED, Torch, fused, record
+from rounds import GPU, Case, Results, System
 
 from tesela.kernels import fused as kernels
 
@@ -48,14 +47,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     torch, timer, results = Torch(), GPU(), Results("fused_steps", rounds=arguments.rounds)
-    for shape in FUSED:
-        if arguments.only not in "x".join(map(str, shape)):
-            continue
-        row = results.add(measure(cases(torch, shape, {label: STEPS[label] for label in arguments.steps}), timer, arguments.rounds))
-        sys.stdout.write(show(row))
-        sys.stdout.flush()
-        if arguments.json is not None:
-            results.write(arguments.json)
+    shapes = [shape for shape in FUSED if arguments.only in "x".join(map(str, shape))]
+    record(results, (cases(torch, shape, {label: STEPS[label] for label in arguments.steps}) for shape in shapes), timer, arguments.json)
     return 0
 
 

@@ -11,12 +11,11 @@ Every result is compared with a float64 reference before it is timed.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from peers import GRAPH_BYTES, Torch, show
-from rounds import GPU, Case, Results, measure
+from peers import GRAPH_BYTES, Torch, record
+from rounds import GPU, Case, Results
 
 import tesela
 from tesela.kernels import matrices
@@ -56,12 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     torch, timer = Torch(), GPU()
     results = Results("overlapping", rounds=arguments.rounds)
-    for m, n, k in [tuple(map(int, text.split("x"))) for text in arguments.only] or SHAPES:
-        row = results.add(measure(case(torch, m, n, k, arguments.slack), timer, arguments.rounds))
-        sys.stdout.write(show(row))
-        sys.stdout.flush()
-        if arguments.json is not None:
-            results.write(arguments.json)
+    shapes = [tuple(map(int, text.split("x"))) for text in arguments.only] or SHAPES
+    record(results, (case(torch, m, n, k, arguments.slack) for m, n, k in shapes), timer, arguments.json)
     return 0
 
 

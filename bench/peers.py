@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +155,15 @@ def show(row: Row) -> str:
         parts.append(f"{name} {entry['ms']:.4f} ms{rate} (±{entry['spread']:.1%})")
     parts += [f"{name} failed: {why}" for name, why in row.failed.items()]
     return f"{row.case}: {'; '.join(parts)}\n"
+
+
+def record(results: Results, cases: Iterable[Case], timer: GPU, path: Path | None) -> None:
+    """Measures cases one after another, each made when its turn comes; shows every row, and writes the results after it where there is a `path`."""
+    for case in cases:
+        sys.stdout.write(show(results.add(measure(case, timer, results.rounds))))
+        sys.stdout.flush()
+        if path is not None:
+            results.write(path)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -27,7 +27,8 @@ from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.traits import is_side_effect_free
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout_attrs import SharedLayoutAttr
 from ..dialects.target import Target
 from . import dot_rules
@@ -54,8 +55,8 @@ class JoinDots(Pass):
         target = context.require_target(self.name)
         if self.when == "never":
             return
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
-            for op in [op for op in kernel.walk() if isinstance(op, async_copy.DotOp)]:
+        for kernel in kernels_in(module):
+            for op in inside(kernel, async_copy.DotOp):
                 if can_join(op, next_dot(op), dot_rules.block_warps(op), target):
                     op.attributes[WITH_NEXT] = UnitAttr()
 

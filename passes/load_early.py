@@ -26,6 +26,7 @@ from xdsl.traits import is_side_effect_free
 
 from ..dialects import async_copy, tile
 from ..dialects.array_effects import READ, accesses_inside
+from ..dialects.inside import kernels_in
 from ..dialects.layout_attrs import TVLayoutAttr
 from ..dialects.tile_inline import InlinePtxOp
 from . import dot_rules
@@ -43,7 +44,7 @@ class LoadEarly(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         target = context.require_target(self.name)
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             loops = [op for op in kernel.walk() if isinstance(op, scf.ForOp) and any(isinstance(inner, tile.DotOp | async_copy.DotOp) for inner in op.walk())]
             if not loops:
                 continue

@@ -24,8 +24,9 @@ from typing import ClassVar, Literal
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, TensorType, i64
 
-from ..dialects import async_copy, tile
+from ..dialects import async_copy
 from ..dialects.async_roles import WARP_THREADS, WARPGROUP_WARPS
+from ..dialects.inside import inside, kernels_in
 from ..dialects.layout import LayoutError, TVLayout, split_modes
 from ..dialects.layout_attrs import SharedLayoutAttr, TVLayoutAttr
 from ..dialects.tile_kernel import kernel_of
@@ -44,11 +45,11 @@ class SplitSlots(Pass):
     when: Literal["stated", "always", "never"] = "stated"
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
-        for kernel in [op for op in module.walk() if isinstance(op, tile.KernelOp)]:
+        for kernel in kernels_in(module):
             wanted = stated(kernel, "split_slots")
             if self.when == "never" or wanted is False or not (wanted or self.when == "always"):
                 continue
-            for channel in [op for op in kernel.walk() if isinstance(op, async_copy.ChannelOp)]:
+            for channel in inside(kernel, async_copy.ChannelOp):
                 if channel.parts is None and (groups := warpgroups_apart(channel)) > 1:
                     channel.properties["parts"] = IntegerAttr(groups, i64)
 

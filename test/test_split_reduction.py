@@ -115,6 +115,16 @@ def test_parts_in_a_cluster_add_up_the_same(parts, shape):
     assert found[0].tobytes() == found[1].tobytes()
 
 
+def with_a_fault(kernel, before, after):
+    """A kernel with one place of its PTX replaced, and operands for it."""
+    variant = kernel.variant(facts=usual_facts(kernel.contract))
+    assert variant.ptx.count(before) == 1
+    variant.parsed = read_program(variant.ptx.replace(before, after))
+    broken = tesela.Kernel(kernel.contract, lambda facts, target: variant, kernel.target)
+    a, b = operands(64, 32, 200)
+    return broken, a, b
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -124,12 +134,7 @@ def test_parts_in_a_cluster_add_up_the_same(parts, shape):
     ],
 )
 def test_the_judge_sees_a_missing_order_in_a_cluster(before, after):
-    kernel = gemm.compile("sm_90a", pins={"split": 2})
-    variant = kernel.variant(facts=usual_facts(kernel.contract))
-    assert variant.ptx.count(before) == 1
-    variant.parsed = read_program(variant.ptx.replace(before, after))
-    broken = tesela.Kernel(kernel.contract, lambda facts, target: variant, kernel.target)
-    a, b = operands(64, 32, 200)
+    broken, a, b = with_a_fault(gemm.compile("sm_90a", pins={"split": 2}), before, after)
     with settings(races=True, seed=3), pytest.raises(TeselaError, match="race|exit while peer may touch"):
         broken(a, b, device="sim")
 
@@ -197,12 +202,7 @@ def test_counters_are_zero_again():
 )
 def test_the_judge_sees_a_missing_order(before, after):
     """What publishes the sums, and what acquires them, is needed."""
-    kernel = gemm.compile("sm_80", pins={"split": 3})
-    variant = kernel.variant(facts=usual_facts(kernel.contract))
-    assert variant.ptx.count(before) == 1
-    variant.parsed = read_program(variant.ptx.replace(before, after))
-    broken = tesela.Kernel(kernel.contract, lambda facts, target: variant, kernel.target)
-    a, b = operands(64, 32, 200)
+    broken, a, b = with_a_fault(gemm.compile("sm_80", pins={"split": 3}), before, after)
     with settings(races=True), pytest.raises(TeselaError, match="race"):
         broken(a, b, device="sim")
 
