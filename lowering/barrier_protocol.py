@@ -7,7 +7,8 @@ phases 0, 1, 2, …, or, where the first is to go on at once (a slot that is fre
 
 **Clocks.** Each warp has a clock, and knows others' as of the last time they met: at a barrier, or where one waited for a phase on which another arrived. A *fill* is what
 the copies of one phase write. A read of it comes after a wait for its phase, by the same warp or by one it has met since; and the next copy to the
-same bytes comes after all its reads, as far as the warp that issues it can know. A wgmma has read what it reads once its group was waited for.
+same bytes comes after all its reads, as far as the warp that issues it can know. A wgmma has read what it reads once its group was waited for; a thread that read by
+itself, through the generic proxy, tells the async proxy by a `fence.proxy.async` (PTX ISA 9.0 §8.9.5).
 
 Copies complete here as soon as they are issued: what matters is what a program may rely on, and that does not depend on when they do.
 """
@@ -49,7 +50,7 @@ def named(mask: np.ndarray) -> str:
 @dataclass(eq=False)
 class Fill:
     """What the copies of one phase of an mbarrier write: `start` to `stop`, in bytes of shared memory. `reads`: the clock at which each warp has last
-    read it, 0 for never; `dots`: the last wgmma of each warpgroup that reads it."""
+    read it, 0 for never; `fenced`: the clock of its first proxy fence since; `dots`: the last wgmma of each warpgroup that reads it."""
 
     barrier: Mbarrier
     phase: int
@@ -57,6 +58,7 @@ class Fill:
     stop: int
     op: Operation
     reads: np.ndarray
+    fenced: np.ndarray
     dots: dict[int, Dot] = field(default_factory=dict)
 
 
@@ -158,7 +160,7 @@ class Protocol:
         for old in [fill for fill in self.fills if fill.start < stop and start < fill.stop]:
             self._check_free(op, old, warp, start, stop)
             self.fills.remove(old)
-        self.fills.append(Fill(barrier, barrier.phase, start, stop, op, np.zeros(len(self.clocks), np.int64)))
+        self.fills.append(Fill(barrier, barrier.phase, start, stop, op, *np.zeros((2, len(self.clocks)), np.int64)))
         barrier.bytes -= copies * nbytes
         if barrier.pending == 0 and barrier.bytes < 0:
             raise TeselaError.at(
@@ -191,6 +193,13 @@ class Protocol:
         late = np.flatnonzero(old.reads > self.clocks[warp])
         if len(late):
             raise TeselaError.at(op, what + f"which warp {late[0]} may be reading: it has not told this warp that it is done", "wait for what its readers arrive on")
+        unfenced = np.flatnonzero((old.reads > old.fenced) | (old.fenced >= self.clocks[warp]) & (old.reads > 0))
+        if len(unfenced):
+            raise TeselaError.at(
+                op,
+                what + f"which warp {unfenced[0]} read through the generic proxy: it has told this warp so, but not the async proxy, which does not wait for such reads",
+                "fence.proxy.async.shared::cta after the reads, before its threads arrive or meet",
+            )
 
     def _advance(self, op: Operation, barrier: Mbarrier) -> None:
         """Begins the next phase where this one is complete."""
@@ -269,6 +278,14 @@ class Protocol:
                     fill.dots[warps[group]] = dot
                 for warp in warps[group : group + WARPGROUP_WARPS]:
                     self.uncommitted.setdefault(warp, []).append(dot)
+
+    def fence(self, mask: np.ndarray) -> None:
+        """A proxy fence: what the threads of the mask have read is done before what copies write that learn of the fence."""
+        for warp in map(int, warps_of(mask)):
+            for fill in self.fills:
+                if fill.reads[warp] > fill.fenced[warp]:
+                    fill.fenced[warp] = self.clocks[warp, warp]
+            self.clocks[warp, warp] += 1
 
     def commit(self, mask: np.ndarray) -> None:
         for warp in map(int, warps_of(mask)):

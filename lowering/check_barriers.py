@@ -8,7 +8,7 @@ more (slots and parities repeat then), and several tiles a block. On each walk i
 - mbarriers: initialised once, by one thread; as many arrivals for each phase as they count; as many bytes announced as the copies that complete on
   them bring; waits for phases in their order, by the parity of a running count (barrier_protocol.py);
 - what bulk copies write: read after a wait for their phase, and written again after all reads, as far as the warp that issues the copy can know, by mbarriers,
-  barriers, and waits for groups of wgmmas;
+  barriers, and waits for groups of wgmmas; and after a proxy fence of those that read by themselves;
 - registers: what some warpgroups take by `setmaxnreg`, others have given, and a block starts with what its threads have;
 - waits: where all warps wait for others, they would for ever.
 
@@ -64,7 +64,7 @@ from .barrier_protocol import WARP, Protocol, line_of, named, warps_of
 from .thread_values import Value, evaluate, wrap
 
 PROTOCOL = frozenset(
-    "mbarrier_init mbarrier_arrive mbarrier_tx tma_load cp_bulk setmaxnreg bar_sync cluster_arrive cluster_wait wgmma wgmma_commit wgmma_wait ld ldmatrix".split()
+    "mbarrier_init mbarrier_arrive mbarrier_tx tma_load cp_bulk setmaxnreg bar_sync cluster_arrive cluster_wait wgmma wgmma_commit wgmma_wait ld ldmatrix fence_proxy_async".split()
 )
 """Meanings of instructions that are followed; `ld` and `cp_bulk` of shared memory only."""
 UNKNOWN = frozenset("mbarrier_wait mbarrier_inval cp_async_mbarrier_arrive bar_arrive bar_red".split())
@@ -108,6 +108,8 @@ def _follows(op: Operation) -> bool:
         return False
     if row.meaning == "ld":
         return row.args.get("space") == "shared"
+    if row.meaning == "fence_proxy_async":
+        return row.args.get("space") != "global"
     return row.meaning != "cp_bulk" or row.args.get("from") == "global"
 
 
@@ -620,6 +622,8 @@ class _Walk:
                 starts = [(self.values[arg] & 0x3FFF) << 4 for arg in _descriptors(op) if self.values.get(arg) is not None]
                 for part in _by(mask, WARP * WARPGROUP_WARPS):
                     self.protocol.read(op, {int(np.broadcast_to(start, mask.shape)[part][0]) for start in starts}, part, True)
+            case "fence_proxy_async":
+                self.protocol.fence(mask)
             case "wgmma_commit":
                 self.protocol.commit(mask)
             case "wgmma_wait":

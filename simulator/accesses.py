@@ -423,8 +423,7 @@ class Accesses:
                 self.findings.uninitialised(where, np.nonzero(empty), self.findings.agent(agent))
         if kind != "async atomic" and shadow.atomic is not None:
             check(shadow.atomic[where], every, "updates", *fenced)
-        # The rule 'reads-need-no-fence'.
-        reads = fenced if self.strict else ("R", "C")
+        reads = ("Q", "D") if space == "shared" else fenced
         if kind == "async load":
             record = np.full(len(where), (time << AGENT_BITS) | ASYNC | (agent + base))
             if space == "shared":

@@ -22,6 +22,7 @@ barrier, an arrive, a release. A row has several columns for a thread, for what 
     G  all its generic accesses
     R  its reads only
     F  those accesses that its own proxy fence has made visible to the async proxy in shared memory
+    Q  its reads of those
     E  the same in global memory
     C  its cp.async that are complete
     D  those of them that its proxy fence has covered since
@@ -51,7 +52,7 @@ Times = NDArray[np.int32]
 Threads = NDArray[np.intp]
 
 FOREVER = np.iinfo(np.int32).max
-SEGMENTS = ("G", "F", "E", "R", "I", "C", "D")
+SEGMENTS = ("G", "F", "Q", "E", "R", "I", "C", "D")
 DYNAMIC = 16
 """Columns for agents that are not threads, to begin with."""
 
@@ -226,6 +227,7 @@ class Clocks:
             ("G", time),
             ("R", time),
             ("F", self.fenced[threads]),
+            ("Q", self.fenced[threads]),
             ("E", self.fenced_global[threads]),
             ("I", self.init_fenced[threads]),
             ("C", self.copied[threads]),
@@ -264,6 +266,7 @@ class Clocks:
             "G": np.int32(time),
             "R": np.int32(time),
             "F": self.fenced[threads],
+            "Q": self.fenced[threads],
             "E": self.fenced_global[threads],
             "I": self.init_fenced[threads],
             "C": self.copied[threads],

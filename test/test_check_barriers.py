@@ -79,6 +79,8 @@ READ = """      %lane = ptx.inst "shl.b32" %tid, %2 : (!ptx.reg<b32>, !ptx.reg<b
       %from = ptx.inst "add.s32" %buffer, %lane : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<b32>
       %v = ptx.inst "ld.shared.b32" %from : (!ptx.reg<b32>) -> !ptx.reg<b32>
 """
+FENCE = """      ptx.inst "fence.proxy.async.shared::cta" : () -> ()
+"""
 ARRIVE = """      ptx.inst "mbarrier.arrive.shared::cta.b64" %at_empty if %elected : (!ptx.reg<b32>, !ptx.reg<pred>) -> ()
 """
 WAIT_EMPTY = "      ptx.wait_parity %at_empty, %other : !ptx.reg<b32>, !ptx.reg<b32>\n"
@@ -87,7 +89,7 @@ ANNOUNCE = """      ptx.inst "mbarrier.arrive.expect_tx.shared::cta.b64" %at_ful
 COPY = """      ptx.inst "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes" %buffer, %x, %bytes, %at_full if %elected : (!ptx.reg<b32>, !ptx.reg<b64>, !ptx.reg<b32>, !ptx.reg<b32>, !ptx.reg<pred>) -> ()
 """
 LOOP = "    %last{0} = ptx.for %i{0} = %zero to %n step %one : !ptx.reg<b64> carried(%count = %0 : !ptx.reg<b32>) {{\n"
-CONSUMER = LOOP.format(0) + slot("%count") + WAIT_FULL + READ + ARRIVE + NEXT
+CONSUMER = LOOP.format(0) + slot("%count") + WAIT_FULL + READ + FENCE + ARRIVE + NEXT
 PRODUCER = LOOP.format(1) + slot("%count") + WAIT_EMPTY + ANNOUNCE + COPY + NEXT
 
 
@@ -134,6 +136,21 @@ WRONG = {
         ring(producer=PRODUCER.replace(WAIT_EMPTY, WAIT_EMPTY.replace("%at_empty, %other", "%at_full, %other"))),
         "reads bytes 0 to 1024, which the copy at line … may not have written yet: warp 0 has not waited for phase 6 of the mbarrier at 4096",
         "ld.shared",
+    ),
+    "given back without a proxy fence": (
+        ring(consumer=CONSUMER.replace(FENCE, "")),
+        "overwrites bytes 0 to 1024, which warp 0 read through the generic proxy: it has told this warp so, but not the async proxy",
+        "cp.async.bulk",
+    ),
+    "a proxy fence before the read": (
+        ring(consumer=CONSUMER.replace(FENCE, "").replace(READ, FENCE + READ)),
+        "overwrites bytes 0 to 1024, which warp 0 read through the generic proxy",
+        "cp.async.bulk",
+    ),
+    "a proxy fence after the slot is given back": (
+        ring(consumer=CONSUMER.replace(FENCE + ARRIVE, ARRIVE + FENCE)),
+        "overwrites bytes 0 to 1024, which warp 0 read through the generic proxy",
+        "cp.async.bulk",
     ),
     "given back before it is read": (
         ring(consumer=CONSUMER.replace(ARRIVE, "").replace(READ, ARRIVE + READ)),
@@ -267,6 +284,8 @@ def _faults(text: str) -> Iterator[tuple[str, str]]:
             assert phase is not None
             turn = f'%turn = ptx.constant 1 : !ptx.reg<b32>\n%turned = ptx.inst "xor.b32" {phase[1]}, %turn : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<b32>\n'
             yield "turn parity", "".join(lines[:at]) + turn + turned + "".join(lines[at + 1 :])
+        elif "fence.proxy.async" in line:
+            yield "drop fence", without
         elif "mbarrier.init" in line:
             yield "drop init", without
             yield "change count", "".join(lines[:at]) + "%odd = ptx.constant 7 : !ptx.reg<b32>\n" + re.sub(r"(b64\" %\w+, )%\w+", r"\1%odd", line) + "".join(lines[at + 1 :])
@@ -291,6 +310,16 @@ def test_with_one_fault(name, attributes):
     roles = "true" in attributes
     assert {"drop wait", "turn parity", "drop init", "change count", "drop announcement", "change bytes", "drop copy", "repeat copy"} <= set(found)
     assert ({"drop arrival", "repeat arrival"} <= set(found)) == roles
+
+
+def test_without_a_proxy_fence():
+    """Queries are read into registers, and TMA brings the next ones."""
+    text = lowered("attention", "persistent = true")
+    faulty = [faulty for what, faulty in _faults(text) if what == "drop fence"]
+    assert faulty
+    for one in faulty:
+        with pytest.raises(TeselaError, match="read through the generic proxy"):
+            check(one, walks=10)
 
 
 KERNELS = {case.kernel: case for case in reversed(list(assembled.cases())) if (case.target, case.facts) == ("sm_90a", "usual") and dict(case.values).get("T") in (None, f16)}

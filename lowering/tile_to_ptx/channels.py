@@ -76,7 +76,7 @@ offset of a box in its tile still fits."""
 class Channel:
     """A channel and where it lies: `offset` and `barrier` in bytes of the block's shared memory, `stride` bytes from slot to slot. `group`: the
     channels in lockstep with it, itself included; they have one set of mbarriers and counters. `via`: how it
-    is filled. `by_descriptor`: wgmma reads it. `between_roles`: one role fills it, another takes it; then `by_warp` says whether every warp
+    is filled. `by_descriptor`: wgmma reads it; `by_threads`: something else does. `between_roles`: one role fills it, another takes it; then `by_warp` says whether every warp
     gives its slots back for itself, or one thread for a warpgroup. `senders`: how many blocks fill its slots, or
     those of its group. `needs`: what its readers need."""
 
@@ -88,6 +88,7 @@ class Channel:
     barrier: int | None
     via: str
     by_descriptor: bool
+    by_threads: bool
     between_roles: bool
     by_warp: bool
     senders: int
@@ -98,6 +99,12 @@ class Channel:
     def waits(self) -> bool:
         """Whether its readers wait for an mbarrier: what fills it are copies by TMA, or another role's threads."""
         return self.via == "tma" or self.between_roles
+
+    @property
+    def read_before_copies(self) -> bool:
+        """Whether threads read its slots through the generic proxy, and copies fill them again through the async proxy, which does not wait for reads
+        that are under way: not even an arrival on an mbarrier does, which comes after them in the program."""
+        return self.via == "tma" and self.by_threads
 
     @property
     def depth(self) -> int:
@@ -178,6 +185,7 @@ def _channel(ctx: Context, op: async_copy.ChannelOp) -> None:
         barrier,
         next(iter(fills), "write"),
         any(isinstance(reader, async_copy.DotOp) for reader in readers),
+        not all(isinstance(reader, async_copy.DotOp) for reader in readers),
         op.joins_roles(),
         not all(isinstance(reader, async_copy.DotOp) for member in group for reader, _, _ in dot_rules.buffer_readers(member.res)),
         max((_senders(ctx, put) for member in group for put in member.fills() if isinstance(put, async_copy.PutOp)), default=1),
@@ -705,7 +713,10 @@ def _release(ctx: Context, op: async_copy.ReleaseOp) -> None:
     if depths:
         ctx.inst("wgmma.wait_group.sync.aligned", imms=[min(depths)])
     between = [release for release in releases if _channel_of(ctx, release.channel).between_roles]
-    if any(_refilled(release) and not _met_since(ctx, release) for release in releases if release not in between):
+    meeting = [r for r in releases if r not in between and _refilled(r) and not _met_since(ctx, r)]
+    if any(_channel_of(ctx, release.channel).read_before_copies for release in (*between, *meeting)):
+        ctx.inst("fence.proxy.async.shared::cta")
+    if meeting:
         ctx.barrier()
     if any(_channel_of(ctx, release.channel).by_warp for release in between):
         ctx.inst("bar.warp.sync", [ctx.const(0xFFFFFFFF)])

@@ -18,6 +18,7 @@ ptx.kernel @right target sm_90a threads 32 shared 1040 {
   ptx.inst "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes" %buffer, %x, %1024, %full if %first : (!ptx.reg<b32>, !ptx.reg<b64>, !ptx.reg<b32>, !ptx.reg<b32>, !ptx.reg<pred>) -> ()
   ptx.wait_parity %full, %0 : !ptx.reg<b32>, !ptx.reg<b32>
   %v = ptx.inst "ld.shared.b32" %buffer : (!ptx.reg<b32>) -> !ptx.reg<b32>
+  ptx.inst "fence.proxy.async.shared::cta" : () -> ()
   ptx.inst "bar.sync" %0 : (!ptx.reg<b32>) -> ()
   ptx.inst "mbarrier.arrive.expect_tx.shared::cta.b64" %full, %1024 if %first : (!ptx.reg<b32>, !ptx.reg<b32>, !ptx.reg<pred>) -> ()
   ptx.inst "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes" %buffer, %x, %1024, %full if %first : (!ptx.reg<b32>, !ptx.reg<b64>, !ptx.reg<b32>, !ptx.reg<b32>, !ptx.reg<pred>) -> ()
@@ -63,6 +64,7 @@ ptx.kernel @wrong_phase target sm_90a threads 32 shared 1040 {
   ptx.inst "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes" %buffer, %x, %1024, %full if %first : (!ptx.reg<b32>, !ptx.reg<b64>, !ptx.reg<b32>, !ptx.reg<b32>, !ptx.reg<pred>) -> ()
   ptx.wait_parity %full, %0 : !ptx.reg<b32>, !ptx.reg<b32>
   %v = ptx.inst "ld.shared.b32" %buffer : (!ptx.reg<b32>) -> !ptx.reg<b32>
+  ptx.inst "fence.proxy.async.shared::cta" : () -> ()
   ptx.inst "bar.sync" %0 : (!ptx.reg<b32>) -> ()
   ptx.inst "mbarrier.arrive.expect_tx.shared::cta.b64" %full, %1024 if %first : (!ptx.reg<b32>, !ptx.reg<b32>, !ptx.reg<pred>) -> ()
   ptx.inst "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes" %buffer, %x, %1024, %full if %first : (!ptx.reg<b32>, !ptx.reg<b64>, !ptx.reg<b32>, !ptx.reg<b32>, !ptx.reg<pred>) -> ()
