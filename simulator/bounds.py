@@ -205,6 +205,19 @@ def _counts(op: Operation) -> Function:
     return applied
 
 
+def _gather(op: Operation) -> Function:
+    """Elements that certain indices pick keep their bounds; what an uncertain one picks may be anything."""
+    pick = MEANINGS[op.name](op)
+
+    def applied(x: Bounded, index: Bounded) -> Bounded:
+        if not isinstance(x, Interval) and not isinstance(index, Interval):
+            return pick(x, index)
+        at, first, last = parts(index)
+        return interval(*(pick(part, at) for part in parts(x)), first != last)
+
+    return applied
+
+
 def _uncertain(operands: Iterable[Bounded], shape: tuple[int, ...]) -> Value:
     """Where an elementwise function of `operands` has an uncertain operand."""
     found = np.zeros(shape, np.bool_)
@@ -654,6 +667,7 @@ _OWN: dict[str, Callable[[Operation], Function]] = {
     tile.ReduceOp.name: _reduce,
     tile.ScanOp.name: _scan,
     tile.HistogramOp.name: _counts,
+    tile.GatherOp.name: _gather,
 }
 
 
