@@ -98,9 +98,10 @@ def _memory(solved: Solved, op: tile.LoadOp | tile.StoreOp) -> str:
     made = solved.made
     own = solved.solution.candidate(made.memories[op])
     value = op.res if isinstance(op, tile.LoadOp) else op.value
-    layout = own if own is not None else solved.solution.candidate(made.layout_of(value))
     kind = tile_of(value)
     assert kind is not None
+    layout = own if own is not None else tv_layout_of(kind)
+    assert layout is not None
     size = memory_bytes(kind.element_type)
     inner, width = vector_access(made.kernel, made.facts, op, whole=True)
     vector = 1 if inner is None else gcd(width, layout.contiguous(inner))
@@ -326,8 +327,8 @@ def _conversion(solved: Solved, op: ConvertOp) -> Choice:
     choice.lines.append(("by", f"shared memory, as {plan.shared}, {plan.nbytes} bytes"))
     sides = ((source, plan.write, "written"), (result, plan.read, "read"))
     for layout, access, verb in sides:
-        found = _register_access(layout, plan.shared, size, access is plan.read, solved.made.target.compute_capability >= (9, 0), op)
-        choice.lines.append(("banks", f"{verb} by {access.count} × {found}"))
+        cost = _register_access(layout, plan.shared, size, access is plan.read, solved.made.target.compute_capability >= (9, 0), op)
+        choice.lines.append(("banks", f"{verb} by {access.count} × {cost}"))
     if plan.conflicts:
         choice.lines.append(("banks", "the least of all swizzles"))
     choice.lines += _prices(found)

@@ -462,14 +462,15 @@ class Context:
         return self.once("warpgroup", lambda: self.shr(self.warp(), 2))
 
     def thread_digit(self, weight: int, extent: int) -> SSAValue:
-        """(tid / weight) % extent, b32: both powers of two, but for the extent of the last digit, which needs no remainder."""
+        """(tid / weight) % extent, b32. With 12 warps neither need be a power of two; the extent of the last digit needs no remainder."""
 
         def make() -> SSAValue:
-            digit = self.shr(self.tid(), weight.bit_length() - 1)
-            return digit if weight * extent >= self.threads else self.and_(digit, extent - 1)
+            many = self.tid()
+            digit = self.inst("div.u32", [many, self.const(weight)], [many.type]) if weight & (weight - 1) else self.shr(many, weight.bit_length() - 1)
+            if weight * extent >= self.threads:
+                return digit
+            return self.inst("rem.u32", [digit, self.const(extent)], [digit.type]) if extent & (extent - 1) else self.and_(digit, extent - 1)
 
-        if weight & (weight - 1) or (extent & (extent - 1) and weight * extent < self.threads):
-            raise self.error(None, f"a thread mode of extent {extent} at {weight} is no power of two")
         return self.once(("digit", weight, extent), make)
 
     def thread_coord(self, layout: TVLayout, dim: int) -> SSAValue:
