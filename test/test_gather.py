@@ -165,3 +165,11 @@ def test_ways(source, result, axis, shape, by):
     plan = plan_gather(*layouts, axis, shape, 32, 32, warps)
     assert plan.by == by, plan.costs
     assert plan.cost == min(dict(plan.costs).values())
+
+
+def test_explained():
+    constants = {"X": (16, 64), "T": f32, "P": i32}
+    text = planes.explain("sm_90a", **constants, Y=(16, 32), AXIS=1)
+    assert "gather 16x64xf32 by 16x32xi32 along 1\n  by         8 shuffles of a thread, 2 for each element\n" in text and "; by shared memory " in text
+    text = planes.explain("sm_80", **constants, Y=(4, 64), AXIS=0)
+    assert "gather 16x64xf32 by 4x64xi32 along 0\n  by         shared memory, element by element" in text
