@@ -1,6 +1,8 @@
-"""Single words of the language on a GPU: tiles of indices, gathers from tiles, atomic updates, pairs, packed elements, counts, inline PTX, assumptions."""
+"""Single words of the language on a GPU: tiles of indices, gathers from tiles, tensor copies, atomic updates, pairs, packed elements, counts, inline PTX, assumptions."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import ml_dtypes
 import numpy as np
@@ -10,9 +12,11 @@ import test_atomics
 import test_gather
 import test_inline_ptx
 import test_packing
+import test_tensor_copies
 from everywhere import on_gpu
 
 from tesela import bf16, f16, f32, f64, i8, i32, i64
+from tesela.dialects.layout import SharedLayout
 from tesela.kernels import rows
 
 pytestmark = pytest.mark.gpu
@@ -75,6 +79,13 @@ def cases():
             yield f"taken {dtype.name} {axis}", test_gather.planes, {"x": x, "index": index, "y": np.zeros(shape, kind)}, constants
     x, index = integers(1, 100, 3, 5, 7), integers(-1, 8, 3, 5, 4)
     yield "taken of three dimensions", test_gather.cubes, {"x": x, "index": index, "y": np.ones((3, 5, 4), np.int32)}, {"X": x.shape, "COUNT": 4, "T": i32, "P": i32}
+    for width in (32, 256, 1024):
+        x = floats(3000)
+        yield f"tensor copies of a line {width}", test_tensor_copies.line, {"x": x, "y": np.zeros_like(x)}, {"T": f32, "S": None, "W": width}
+    for rank, swizzle in product((2, 3, 4, 5), (0, 32, 64, 128)):
+        x, width = floats(*test_tensor_copies.SHAPE[5 - rank :]), (swizzle or 64) // 4
+        shared = str(SharedLayout.tma((16, width), 4, swizzle, (1, 0)))
+        yield f"tensor copies {rank} {swizzle}", test_tensor_copies.RANKS[rank], {"x": x, "y": np.zeros_like(x)}, {"T": f32, "S": shared, "W": width}
     x, index = floats(128, 256, dtype=np.float64), integers(-1, 129, 128, 256)
     yield "taken in parts", test_gather.in_parts, {"x": x, "index": index, "y": np.zeros_like(x)}, {"T": f64}
     arrays = {"w": integers(0, 16, 40, 100).astype(np.int8), "book": integers(-8, 8, 16).astype(np.float16), "x": integers(-4, 4, 33, 100).astype(np.float16)}
