@@ -591,6 +591,8 @@ def channel_layouts(channel: async_copy.ChannelOp, reach: Sequence[int]) -> list
     puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
     first = contiguous_dim(puts[0]) if puts else None
     rank = len(reach)
+    if rank == 1:  # there is one row, which lies as it is: nobody reads across
+        return [[SharedLayout.row_major((round_up(reach[0], 16 // size),))]]
     first = rank - 1 if first is None else first
     found = []
     for inner in (first, *(d for d in reversed(range(rank)) if d != first)):

@@ -29,6 +29,7 @@ from .access import argument_align, memory_bytes, vector_access
 from .conversions import Conversion, conversion_of
 from .dot_candidates import DotCandidate
 from .dot_types import EMULATED
+from .gathers import Gather, gather_of
 from .infer_layouts import Solved
 from .layout_problem import put_choice
 from .layout_rules import Dot, tile_of, trips
@@ -61,6 +62,7 @@ def explain(solved: Solved) -> tuple[str, list[Choice]]:
         *(_dot(solved, op, variable) for op, variable in made.dots.items()),
         *(_value(solved, root, variable) for root, variable in made.classes.items()),
         *(_conversion(solved, op) for op in solved.converts),
+        *(_gather(op) for op in made.ops if isinstance(op, tile.GatherOp)),
     ]
     return head, sorted(choices, key=lambda choice: _key(choice.place))
 
@@ -335,6 +337,20 @@ def _conversion(solved: Solved, op: ConvertOp) -> Choice:
     return choice
 
 
+def _gather(op: tile.GatherOp) -> Choice:
+    choice = Choice(nearest_location(op), value_name(op.res), f"gather {_tile_text(op.source.type)} by {_tile_text(op.index.type)} along {op.along}")
+    found = gather_of(op)
+    plan = found.shuffles
+    if plan is None:
+        text = "shared memory, element by element, in row-major order; what the indices are says how many banks are busy"
+    else:
+        each = len(plan.picks[0])
+        text = f"{each * len(plan.picks)} shuffles of a thread, {each} for each element" if plan.lanes else f"names: every thread has its lines whole, {each} elements of each"
+    choice.lines.append(("by", text))
+    choice.lines += _prices(found)
+    return choice
+
+
 def _shuffles_text(plan: Shuffles) -> str:
     how = "butterflies" if plan.butterfly else "shuffles"
     stays = "" if plan.shuffles == plan.result_words else f", {max(0, plan.result_words - plan.shuffles)} stay or come twice"
@@ -342,7 +358,7 @@ def _shuffles_text(plan: Shuffles) -> str:
     return f"{how} in each warp: {plan.shuffles} of {plan.result_words} words of a thread{stays}{selected}"
 
 
-def _prices(found: Conversion) -> list[tuple[str, str]]:
+def _prices(found: Conversion | Gather) -> list[tuple[str, str]]:
     """What the way costs, and what the others would."""
     others = [f"by {by.replace('shared', 'shared memory')} {cost}" for by, cost in found.costs if by != found.by]
     if found.by == "shared" and found.shuffles is None and len(found.costs) == 1:

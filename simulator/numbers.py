@@ -218,6 +218,15 @@ def fma32(a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.float32]
     return canonical_f32(result)
 
 
+def in_f64(value: NDArray[Any]) -> NDArray[np.float64]:
+    """f16, f32 or f64 as f64. A signalling NaN becomes a quiet one before, as in a conversion: that is an invalid operation (IEEE 754, 6.2.1)."""
+    nan = np.isnan(value)
+    if nan.any():
+        bits = np.dtype(f"u{value.itemsize}").type
+        value = np.where(nan, value.view(bits) | bits(1 << np.finfo(value.dtype).nmant - 1), value.view(bits)).view(value.dtype)
+    return value.astype(np.float64)
+
+
 def fma64(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.float64]:
     """a*b + c rounded once to f64, to nearest even, element by element in integers."""
     with np.errstate(invalid="ignore"):  # a product of infinity and zero, and infinities of both signs: NaN, as the machine's

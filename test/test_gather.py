@@ -13,7 +13,7 @@ from tesela.dialects.layout import TVLayout
 from tesela.passes.gathers import plan_gather
 
 M, N, K, L = tesela.dims("M N K L")
-T, INDEX = tesela.dtype("T"), tesela.dtype("I")
+T, P = tesela.dtype("T"), tesela.dtype("P")
 TYPES = {
     f64: np.float64, f32: np.float32, f16: np.float16, bf16: ml_dtypes.bfloat16, f8E4M3FN: ml_dtypes.float8_e4m3fn, f8E5M2: ml_dtypes.float8_e5m2,
     i64: np.int64, i32: np.int32, i16: np.int16, i8: np.int8, ui8: np.uint8,
@@ -34,17 +34,17 @@ def indices(rng: np.random.Generator, extent: int, shape: tuple[int, ...], dtype
 
 
 @tesela.kernel
-def lines(x: Array[T, M], index: Array[INDEX, N], y: Array[T, N], X: tesela.constexpr, Y: tesela.constexpr):
+def lines(x: Array[T, M], index: Array[P, N], y: Array[T, N], X: tesela.constexpr, Y: tesela.constexpr):
     y[0:Y] = tesela.take_along_axis(x[0:X], index[0:Y], 0)
 
 
 @tesela.kernel
-def planes(x: Array[T, M, N], index: Array[INDEX, K, L], y: Array[T, K, L], X: tesela.constexpr, Y: tesela.constexpr, AXIS: tesela.constexpr):
+def planes(x: Array[T, M, N], index: Array[P, K, L], y: Array[T, K, L], X: tesela.constexpr, Y: tesela.constexpr, AXIS: tesela.constexpr):
     y[0 : Y[0], 0 : Y[1]] = tesela.take_along_axis(x[0 : X[0], 0 : X[1]], index[0 : Y[0], 0 : Y[1]], AXIS)
 
 
 @tesela.kernel
-def cubes(x: Array[T, M, N, K], index: Array[INDEX, M, N, L], y: Array[T, M, N, L], X: tesela.constexpr, COUNT: tesela.constexpr):
+def cubes(x: Array[T, M, N, K], index: Array[P, M, N, L], y: Array[T, M, N, L], X: tesela.constexpr, COUNT: tesela.constexpr):
     """Along the last axis, and along the others by permutations of both."""
     t, i = x[0 : X[0], 0 : X[1], 0 : X[2]], index[0 : X[0], 0 : X[1], 0:COUNT]
     last = tesela.take_along_axis(t, i)
@@ -60,7 +60,7 @@ def test_element_types(dtype, axis):
     x = rng.integers(1, 100, (16, 64)).astype(TYPES[dtype])
     shape = (16, 32) if axis else (8, 64)
     index = indices(rng, x.shape[axis], shape, np.int64 if axis else np.int32)
-    constants = {"X": x.shape, "Y": shape, "AXIS": axis, "T": dtype, "I": i64 if axis else i32}
+    constants = {"X": x.shape, "Y": shape, "AXIS": axis, "T": dtype, "P": i64 if axis else i32}
     for found in everywhere(planes, {"x": x, "index": index, "y": np.zeros(shape, x.dtype)}, constants):
         np.testing.assert_array_equal(found["y"], taken(x, index, axis))
 
@@ -71,7 +71,7 @@ def test_extents(x, y, axis, dtype):
     rng = np.random.default_rng(sum(x))
     data = rng.integers(1, 100, x).astype(TYPES[dtype])
     index = indices(rng, x[axis], y)
-    for found in everywhere(planes, {"x": data, "index": index, "y": np.zeros(y, data.dtype)}, {"X": x, "Y": y, "AXIS": axis, "T": dtype, "I": i32}):
+    for found in everywhere(planes, {"x": data, "index": index, "y": np.zeros(y, data.dtype)}, {"X": x, "Y": y, "AXIS": axis, "T": dtype, "P": i32}):
         np.testing.assert_array_equal(found["y"], taken(data, index, axis))
 
 
@@ -80,7 +80,7 @@ def test_one_dimension(extent, count):
     rng = np.random.default_rng(extent)
     x = rng.integers(1, 100, extent).astype(np.float32)
     index = indices(rng, extent, (count,)) if count > 1 else np.zeros(1, np.int32)
-    for found in everywhere(lines, {"x": x, "index": index, "y": np.zeros(count, x.dtype)}, {"X": extent, "Y": count, "T": f32, "I": i32}):
+    for found in everywhere(lines, {"x": x, "index": index, "y": np.zeros(count, x.dtype)}, {"X": extent, "Y": count, "T": f32, "P": i32}):
         np.testing.assert_array_equal(found["y"], taken(x, index, 0))
 
 
@@ -88,7 +88,7 @@ def test_one_dimension(extent, count):
 def test_three_dimensions_and_comparisons(shape, count):
     rng = np.random.default_rng(count)
     x, index = rng.integers(1, 100, shape).astype(np.int32), indices(rng, shape[2], (*shape[:2], count))
-    for found in everywhere(cubes, {"x": x, "index": index, "y": np.ones(index.shape, np.int32)}, {"X": shape, "COUNT": count, "T": i32, "I": i32}):
+    for found in everywhere(cubes, {"x": x, "index": index, "y": np.ones(index.shape, np.int32)}, {"X": shape, "COUNT": count, "T": i32, "P": i32}):
         expected = taken(x, index, 2)
         np.testing.assert_array_equal(found["y"], expected)  # of indices outside, zero twice
 
@@ -165,3 +165,11 @@ def test_ways(source, result, axis, shape, by):
     plan = plan_gather(*layouts, axis, shape, 32, 32, warps)
     assert plan.by == by, plan.costs
     assert plan.cost == min(dict(plan.costs).values())
+
+
+def test_explained():
+    constants = {"X": (16, 64), "T": f32, "P": i32}
+    text = planes.explain("sm_90a", **constants, Y=(16, 32), AXIS=1)
+    assert "gather 16x64xf32 by 16x32xi32 along 1\n  by         8 shuffles of a thread, 2 for each element\n" in text and "; by shared memory " in text
+    text = planes.explain("sm_80", **constants, Y=(4, 64), AXIS=0)
+    assert "gather 16x64xf32 by 4x64xi32 along 0\n  by         shared memory, element by element" in text

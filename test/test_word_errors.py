@@ -333,7 +333,7 @@ def counted_in_unknown_bins(x: Array[i32, N]):
 @wrong
 def taken_by_floats(x: Array[f32, N]):
     y = tesela.take_along_axis(x[0:16], x[16:32], 0)
-    #                                  ^ an index must be an integer, found the tile f32[16] -> convert it: x.to(tesela.i32)
+    #                                   ^ an index must be an integer, found the tile f32[16] -> convert it: x.to(tesela.i32)
 
 
 @wrong

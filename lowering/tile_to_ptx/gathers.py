@@ -103,7 +103,7 @@ def _chosen(ctx: Context, choices: list[SSAValue], index: SSAValue, stride: int,
     groups = [choices[i : i + extent] for i in range(0, len(choices), extent)]
     bit = stride
     while len(groups[0]) > 1:
-        odd = ctx.inst("setp.ne.u32", [_each(ctx, "and.b32", index, ctx.const(1)) if bit == 1 else _digit(ctx, index, bit, 2), ctx.const(0)], [reg("pred", index.type.count)])
+        odd = ctx.compare("ne", "u32", _digit(ctx, index, bit, 2), 0)
         groups = [
             [
                 group[i] if i + 1 == len(group) else ctx.inst(f"selp.{group[i].type.cls}", [group[i + 1], group[i], odd], [group[i].type])
@@ -136,7 +136,7 @@ def _through_memory(ctx: Context, op: tile.GatherOp) -> SSAValue:
         among = inside
         if count is not None:
             linear = [_each(ctx, "add.s32", ctx.pick(picked, [v]), ctx.const(offsets[v] - start * size)) for v in range(n)]
-            among = ctx.both(inside, ctx.inst("setp.lt.u32", [ctx.concat(linear), ctx.const(count * size)], [reg("pred", n)]))  # before `start` is huge
+            among = ctx.both(inside, ctx.compare("lt", "u32", ctx.concat(linear), count * size))  # before `start` is huge
         address = _each(ctx, "add.s32", picked, ctx.shared_address(base))
         loaded = read_scratch(ctx, kind, n, address, [offset - start * size for offset in offsets], among, loaded)
     assert loaded is not None, "a tile has elements"
