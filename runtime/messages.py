@@ -11,7 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from ..dialects.device_messages import BUFFER_BYTES, FAILURES_AT, HEADER_BYTES, UNIT, MessageSite, block_text, failure_bit
+from ..dialects.device_messages import (
+    BUFFER_BYTES,
+    FAILURES_AT,
+    HEADER_BYTES,
+    UNIT,
+    MessageSite,
+    block_text,
+    failure_bit,
+)
 from ..dialects.diagnostics import Diagnostic, Location, TeselaError
 from ..dialects.launch_plan import LaunchPlan
 from . import driver

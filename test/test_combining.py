@@ -113,7 +113,7 @@ def linear(left, right):
     return a * c, c * b + d
 
 
-def not_smaller(left, right):
+def larger(left, right):
     take = right[0] > left[0]
     return tesela.where(take, right[0], left[0]), tesela.where(take, right[1], left[1])
 
