@@ -12,7 +12,7 @@ extents of a call. Nothing here knows what a kernel computes.
 where the rate of copies is what one multiprocessor can stream, its share of what L2 gives all that run, or what is under way at one time
 over the latency, whichever is least. Through shared memory go what is copied there and what the tensor cores read of it: 128×256 tiles of 16 bits keep it as busy as
 the tensor cores, 256×128 and smaller ones busier. L2 answers by lines of 128 bytes: rows that do not begin with one take two requests each, and what
-a cluster loads together it asks for once. One block at a time takes the sum of both, and of the latency before its first tile arrives, unless it
+a cluster loads together it asks for once; but its blocks begin and end together, which takes a while. One block at a time takes the sum of both, and of the latency before its first tile arrives, unless it
 walks the grid and loads ahead. Several at a time hide each other's waits: all bodies, or all tails, whichever is longer, and the other once. Memory moves the
 arguments once meanwhile, at best (OVERLAP); what is loaded again, from L2, slows that down a little.
 
@@ -40,7 +40,7 @@ from .launch_plan import clusters_suit
 class Machine:
     """What the model knows of a device, in bytes for each clock of one multiprocessor (`memory`: of all), and clocks. `copies`: what one can stream; `l2`: what each
     gets when all stream; `shared`: what its shared memory takes in and gives; `stores`: what one writes; `start`: from one block to the next; `refill`: from a buffer that is read to the next copy
-    into it; `arrival`: of a block with its sums at a point, `meeting`: of the blocks of a cluster; `sums`: what one reads and writes of them."""
+    into it; `arrival`: of a block with its sums at a point, `meeting`: of the blocks of a cluster; `pairing`: what a launch of clusters that load together takes more than one of blocks; `sums`: what one reads and writes of them."""
 
     copies: float
     l2: float
@@ -51,6 +51,7 @@ class Machine:
     refill: int
     arrival: int
     meeting: int
+    pairing: int
     sums: float
     megahertz: float
 
@@ -191,7 +192,7 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
             exchange = ends * (machine.meeting + work.split.nbytes * parts / machine.sums)
         else:
             exchange = rounds * (work.split.nbytes / machine.sums + machine.arrival) + ends * work.split.nbytes * parts / machine.sums
-    start = machine.start + work.latency
+    start = machine.start + work.latency + (machine.pairing if clustered else 0)
     if together == 1:
         clocks = (1 if work.persistent else rounds) * start + bodies + tails
     else:
