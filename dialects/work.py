@@ -60,7 +60,7 @@ class Machine:
 OVERLAP = 3.0
 """How what multiprocessors take and what memory takes add up: the longer one where they differ much, and a quarter more where they are equal, since neither is busy all the time then. (32×4096×14336 by
 tiles of 32×64, whose loads alone would take 26 µs on 64 multiprocessors and 28 in memory, took 38; in two parts, 13 and 28, it took 31.)"""
-MEMORY_SHARE = 1.15
+MEMORY_SHARE = 1.2
 """How much of what memory moves one multiprocessor gets, relative to an equal share, when others have nothing to do. (64×10240×8192, 170 MB, by 80, 92, 107 and 128 blocks on 132 multiprocessors took 52.4, 51.6,
 46.6 and 42.7 µs.)"""
 LINE = 128
@@ -201,7 +201,7 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
         clocks = (1 if work.persistent else rounds) * start + bodies + tails
     else:
         clocks = start + max(bodies, tails) + min(bodies, tails) / rounds
-    again = max(0.0, loaded - nbytes) / (2 * machine.l2 * multiprocessors) if nbytes else 0.0
+    again = max(0.0, loaded - nbytes) / (4 * machine.l2 * multiprocessors) if nbytes else 0.0
     memory = _from_memory(nbytes, machine.l2_bytes) / (machine.memory * min(1.0, MEMORY_SHARE * active / multiprocessors)) + again + start
     parts_of_time = {
         "compute": compute, "copies": copies, "stores": tails, "latency": start + exchange, "memory": memory,
