@@ -18,7 +18,7 @@ TILES = [
     {"BM": 192, "BN": 176, "warps": 12},
     {"BM": 128, "BN": 80},
     {"BM": 128, "BN": 96},
-    {"BM": 128, "BN": 64, "warps": 4, "warp_specialize": 1, "stages": 8, "cluster": 1},
+    {"BM": 128, "BN": 64, "warps": 4, "warp_specialize": 1, "cluster": 1},
     {"BM": 64, "BN": 96, "warp_specialize": 1},
     {"BM": 64, "BN": 112, "warp_specialize": 1},
     {"BM": 64, "BN": 64, "stages": 8},
