@@ -21,7 +21,7 @@ from rounds import GPU, Case, Results, System
 from tesela.kernels import fused as kernels
 
 STEPS: dict[str, tuple[str, dict[str, Any]]] = {
-    "slots in parts": ("split-slots", {"when": "always"}),
+    "slots whole": ("split-slots", {"when": "never"}),
     "one warp loads": ("tile-to-ptx", {"walkers": 1}),
     "no clusters": ("form-clusters", {"cluster": 1}),
     "nothing streamed": ("plan-dataflow", {"stream": False}),

@@ -6,7 +6,7 @@
 A mark names the results file, relative to the document, and what to show: `<!-- bench results/gemm.json tflops -->` begins a table and
 `<!-- end bench -->` ends it. What can be shown: `ms`, `us`, `tflops`, `gbps`; with `/NAME` after it every figure is also divided by that
 system's (`tflops/cuBLAS`); `launch`, of what `launch_overhead.py` measured; `compile`, of what
-`compile_time.py` did; `mutants`, of what `mutants.py` counted; `agreement`, of what `agree.py` compared; `first_call` and `warm_start`, of what these measured; and
+`compile_time.py` did; `mutants`, of what `mutants.py` counted; `agreement`, of what `agree.py` compared; `dots`, of what `dot_table.py` multiplied; `first_call` and `warm_start`, of what these measured; and
 `counters`, of what `counters.py` counted. A system that failed shows as `failed`; the best of each row is set in bold. In the place of results that are not there
 stands how they are made.
 """
@@ -140,6 +140,22 @@ def agreement_table(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def dots_table(results: dict[str, Any]) -> str:
+    """The table of dots: for each types and target how many products, and the largest error as a part of its bound."""
+    names = list(dict.fromkeys(line["target"] for line in results["types"]))
+    found: dict[str, dict[str, str]] = {}
+    for line in results["types"]:
+        kind = f"{line['lhs']}·{line['rhs']} → {line['acc']}" + (f", {line['precision']}" if line["precision"] else "")
+        wrong = f", **{line['wrong']} wrong**" if line["wrong"] else ""
+        found.setdefault(kind, {})[line["target"]] = f"{line['products']}{wrong}; " + ("exact" if line["acc"] == "i32" and not wrong else f"{line['worst']:.1%}")
+    lines = [f"| products; worst | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
+    lines += [f"| {kind} | {' | '.join(cells.get(name, '') for name in names)} |" for kind, cells in found.items()]
+    environment = results["environment"]
+    place = f"{environment['device']}, {environment['driver']}" if results["device"] == "cuda" else "in the simulator"
+    lines += ["", f"{results['summary']['rows']} products, {results['summary']['wrong']} wrong; {place}; {environment['date']}."]
+    return "\n".join(lines) + "\n"
+
+
 def first_call_table(results: dict[str, Any]) -> str:
     """Milliseconds from a kernel that nothing is known of to its first result, by system, and the parts of ours."""
     parts = list(dict.fromkeys(part for row in results["rows"] for part in row["ms"] if part != "total"))
@@ -184,6 +200,7 @@ MADE = {
     "compile": compile_table,
     "mutants": mutants_table,
     "agreement": agreement_table,
+    "dots": dots_table,
     "first_call": first_call_table,
     "warm_start": warm_start_table,
     "counters": counters_table,

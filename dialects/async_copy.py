@@ -58,6 +58,7 @@ from xdsl.utils.exceptions import VerifyException
 from .async_roles import RolesOp, role_of
 from .async_store import StoreOp
 from .async_types import BufferType, ChannelType, PendingType, TokenType
+from .layout_attrs import SharedLayoutAttr
 from .op_text import parse_source_to_result, print_source_to_result
 from .tile import check_dot_operands, element_type, shape_of
 
@@ -347,7 +348,10 @@ class TransposeOp(IRDLOperation):
     def make(source: SSAValue, permutation: Sequence[int]) -> TransposeOp:
         tile = source.type.tile
         shape = tile.get_shape()
-        result = TensorType(tile.element_type, [shape[i] for i in permutation], tile.encoding)
+        place = tile.encoding
+        if isinstance(place, SharedLayoutAttr):
+            place = SharedLayoutAttr.of(place.data.permute(permutation))
+        result = TensorType(tile.element_type, [shape[i] for i in permutation], place)
         return TransposeOp.create(
             operands=[source],
             result_types=[BufferType(result)],

@@ -46,6 +46,33 @@ def entry_registers(threads: int) -> int:
     return min(target.registers_per_sm // threads, MOST_REGISTERS) // REGISTER_UNIT * REGISTER_UNIT
 
 
+def roles_fault(names: Sequence[str], warps: Sequence[int], registers: Sequence[int] | None) -> tuple[int, str] | None:
+    """What is wrong with the numbers of a block's roles, if anything: (the role that it shows at, a message)."""
+    for role, (name, count) in enumerate(zip(names, warps)):
+        if name in names[:role]:
+            return role, f"the roles' names must differ, found {', '.join(names)}"
+        if count < 1:
+            return role, f"a role has at least one warp, found {', '.join(map(str, warps))}"
+    threads = WARP_THREADS * sum(warps)
+    if threads > MOST_THREADS:
+        return len(names) - 1, f"a block has at most {MOST_THREADS} threads, the roles have {threads}"
+    if registers is None:
+        return None
+    for role, (name, count, wanted) in enumerate(zip(names, warps, registers)):
+        if count % WARPGROUP_WARPS:
+            return role, f"role {name} changes its registers, so it must have whole warpgroups of {WARPGROUP_WARPS} warps, found {count}"
+        if not LEAST_REGISTERS <= wanted <= MOST_REGISTERS or wanted % REGISTER_UNIT:
+            return role, f"role {name}: registers must be a multiple of {REGISTER_UNIT} from {LEAST_REGISTERS} to {MOST_REGISTERS}, found {wanted}"
+    entry = entry_registers(threads)
+    total = sum(WARP_THREADS * count * wanted for count, wanted in zip(warps, registers))
+    if total > threads * entry:
+        return len(names) - 1, (
+            f"the roles' registers sum to {total}, but the block starts with {threads * entry} ({threads} threads of {entry}): the role that asks last would wait for ever; give "
+            "some of them fewer"
+        )
+    return None
+
+
 @irdl_op_definition
 class RolesOp(IRDLOperation):
     """`async.roles NAME(warps = W, registers = R) {…}, NAME(warps = …) {…}`; see the module's docstring. Either all roles state
@@ -95,38 +122,15 @@ class RolesOp(IRDLOperation):
         names, warps, registers = self.role_names, self.role_warps, self.role_registers
         if not names or len(warps) != len(names) or len(self.bodies) != len(names):
             raise VerifyException("each role has a name, a number of warps and a body")
-        if len(set(names)) != len(names):
-            raise VerifyException(f"the roles' names must differ, found {', '.join(names)}")
-        if any(count < 1 for count in warps):
-            raise VerifyException(f"a role has at least one warp, found {', '.join(map(str, warps))}")
-        threads = WARP_THREADS * sum(warps)
-        if threads > MOST_THREADS:
-            raise VerifyException(f"a block has at most {MOST_THREADS} threads, the roles have {threads}")
-        if registers is not None:
-            self._verify_registers(registers, threads)
+        if registers is not None and len(registers) != len(names):
+            raise VerifyException("either all roles state their registers or none does")
+        if (fault := roles_fault(names, warps, registers)) is not None:
+            raise VerifyException(fault[1])
         parent = self.parent_op()
         if parent is None or parent.name != "tile.kernel":
             raise VerifyException("roles stand in the kernel's own block: they are whole warps for all of its time")
         if self.next_op is None or self.next_op.name != "tile.return":
             raise VerifyException("roles end the kernel: what comes after them belongs into one of them")
-
-    def _verify_registers(self, registers: tuple[int, ...], threads: int) -> None:
-        if len(registers) != len(self.role_names):
-            raise VerifyException("either all roles state their registers or none does")
-        for name, warps, count in zip(self.role_names, self.role_warps, registers):
-            if warps % WARPGROUP_WARPS:
-                raise VerifyException(f"role {name} changes its registers, so it must have whole warpgroups of 4 warps, found {warps}")
-            if not LEAST_REGISTERS <= count <= MOST_REGISTERS or count % REGISTER_UNIT:
-                raise VerifyException(
-                    f"role {name}: registers must be a multiple of {REGISTER_UNIT} from {LEAST_REGISTERS} to {MOST_REGISTERS}, found {count}"
-                )
-        entry = entry_registers(threads)
-        total = sum(WARP_THREADS * warps * count for warps, count in zip(self.role_warps, registers))
-        if total > threads * entry:
-            raise VerifyException(
-                f"the roles' registers sum to {total}, but the block starts with {threads * entry} ({threads} threads of {entry}): "
-                "the role that asks last would wait for ever; give some of them fewer"
-            )
 
     def print(self, printer: Printer) -> None:
         registers = self.role_registers

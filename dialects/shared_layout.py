@@ -383,6 +383,10 @@ def _tma_form(layout: SharedLayout, element_bytes: int) -> TmaForm | None:
                 form = _boxes(shape, order, mode, span)
                 if _can_start(form, layout, element_bytes):
                     return form
+        if layout.rank == 1 and inner > TMA_BOX_LIMIT and layout == SharedLayout.row_major(shape):  # one row, in boxes one after another
+            row = layout.alignment(element_bytes)
+            span = next((n for n in range(TMA_BOX_LIMIT, 0, -1) if inner % n == 0 and n * element_bytes % max(row, CORE_ROW) == 0), 0)
+            return _boxes(shape, order, 0, span) if span else None
         dense = inner <= TMA_BOX_LIMIT and inner * element_bytes % CORE_ROW == 0
         if dense and SharedLayout.row_major(shape, order=order) == layout:
             form = _boxes(shape, order, 0, inner)

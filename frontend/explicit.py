@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import StringAttr, TensorType, UnitAttr
 from xdsl.ir import Block
 
 from ..dialects import async_copy, pins
-from ..dialects.async_roles import RolesOp
+from ..dialects.async_roles import RolesOp, roles_fault
 from ..dialects.diagnostics import TeselaError
 from ..dialects.layout import SharedLayout
 from ..dialects.layout_attrs import shared_layout_fault, with_layout
@@ -211,6 +211,9 @@ def finish_explicit(t: Tracer) -> None:
     if len(stated) > 1:
         odd = next(role for role in t.roles if role.registers is None)
         raise t.error(f"the role {odd.name} states no registers, another does", "state them for all roles or for none", odd.node)
+    registers = [role.registers for role in t.roles if role.registers is not None]
+    if (fault := roles_fault([role.name for role in t.roles], [role.warps for role in t.roles], registers or None)) is not None:
+        raise t.error(fault[1], at=t.roles[fault[0]].node)
     op = RolesOp.make([(role.name, role.warps, role.registers, role.body) for role in t.roles])
     t.b.node = t.roles[0].node
     t.b.add(op)

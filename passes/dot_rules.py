@@ -517,7 +517,7 @@ def in_chain(op: tile.DotOp | async_copy.DotOp) -> bool:
 
 def _elementwise(op: Operation, shape: tuple[int, ...]) -> bool:
     """Whether all results are tiles of this shape, made without control flow: their elements stay where they are."""
-    if op.regions or isinstance(op, tile.TransposeOp | tile.ReshapeOp | scf.YieldOp):
+    if op.regions or isinstance(op, tile.TransposeOp | tile.ReshapeOp | tile.GatherOp | scf.YieldOp):
         return False
     return bool(op.results) and all(_tile_shape(value.type) == shape for value in op.results)
 
@@ -591,6 +591,8 @@ def channel_layouts(channel: async_copy.ChannelOp, reach: Sequence[int]) -> list
     puts = [use.operation for use in channel.res.uses if isinstance(use.operation, async_copy.PutOp)]
     first = contiguous_dim(puts[0]) if puts else None
     rank = len(reach)
+    if rank == 1:  # there is one row, which lies as it is: nobody reads across
+        return [[SharedLayout.row_major((round_up(reach[0], 16 // size),))]]
     first = rank - 1 if first is None else first
     found = []
     for inner in (first, *(d for d in reversed(range(rank)) if d != first)):

@@ -29,6 +29,7 @@ from .access import argument_align, memory_bytes, vector_access
 from .conversions import Conversion, conversion_of
 from .dot_candidates import DotCandidate
 from .dot_types import EMULATED
+from .gathers import Gather, gather_of
 from .infer_layouts import Solved
 from .layout_problem import put_choice
 from .layout_rules import Dot, tile_of, trips
@@ -61,6 +62,7 @@ def explain(solved: Solved) -> tuple[str, list[Choice]]:
         *(_dot(solved, op, variable) for op, variable in made.dots.items()),
         *(_value(solved, root, variable) for root, variable in made.classes.items()),
         *(_conversion(solved, op) for op in solved.converts),
+        *(_gather(op) for op in made.ops if isinstance(op, tile.GatherOp)),
     ]
     return head, sorted(choices, key=lambda choice: _key(choice.place))
 
@@ -98,9 +100,10 @@ def _memory(solved: Solved, op: tile.LoadOp | tile.StoreOp) -> str:
     made = solved.made
     own = solved.solution.candidate(made.memories[op])
     value = op.res if isinstance(op, tile.LoadOp) else op.value
-    layout = own if own is not None else solved.solution.candidate(made.layout_of(value))
     kind = tile_of(value)
     assert kind is not None
+    layout = own if own is not None else tv_layout_of(kind)
+    assert layout is not None
     size = memory_bytes(kind.element_type)
     inner, width = vector_access(made.kernel, made.facts, op, whole=True)
     vector = 1 if inner is None else gcd(width, layout.contiguous(inner))
@@ -326,10 +329,24 @@ def _conversion(solved: Solved, op: ConvertOp) -> Choice:
     choice.lines.append(("by", f"shared memory, as {plan.shared}, {plan.nbytes} bytes"))
     sides = ((source, plan.write, "written"), (result, plan.read, "read"))
     for layout, access, verb in sides:
-        found = _register_access(layout, plan.shared, size, access is plan.read, solved.made.target.compute_capability >= (9, 0), op)
-        choice.lines.append(("banks", f"{verb} by {access.count} × {found}"))
+        cost = _register_access(layout, plan.shared, size, access is plan.read, solved.made.target.compute_capability >= (9, 0), op)
+        choice.lines.append(("banks", f"{verb} by {access.count} × {cost}"))
     if plan.conflicts:
         choice.lines.append(("banks", "the least of all swizzles"))
+    choice.lines += _prices(found)
+    return choice
+
+
+def _gather(op: tile.GatherOp) -> Choice:
+    choice = Choice(nearest_location(op), value_name(op.res), f"gather {_tile_text(op.source.type)} by {_tile_text(op.index.type)} along {op.along}")
+    found = gather_of(op)
+    plan = found.shuffles
+    if plan is None:
+        text = "shared memory, element by element, in row-major order; what the indices are says how many banks are busy"
+    else:
+        each = len(plan.picks[0])
+        text = f"{each * len(plan.picks)} shuffles of a thread, {each} for each element" if plan.lanes else f"names: every thread has its lines whole, {each} elements of each"
+    choice.lines.append(("by", text))
     choice.lines += _prices(found)
     return choice
 
@@ -341,7 +358,7 @@ def _shuffles_text(plan: Shuffles) -> str:
     return f"{how} in each warp: {plan.shuffles} of {plan.result_words} words of a thread{stays}{selected}"
 
 
-def _prices(found: Conversion) -> list[tuple[str, str]]:
+def _prices(found: Conversion | Gather) -> list[tuple[str, str]]:
     """What the way costs, and what the others would."""
     others = [f"by {by.replace('shared', 'shared memory')} {cost}" for by, cost in found.costs if by != found.by]
     if found.by == "shared" and found.shuffles is None and len(found.costs) == 1:

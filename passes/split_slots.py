@@ -12,9 +12,8 @@ Each part of each slot has its own pair of mbarriers, and a put is a copy for ea
 the channel as it was: number n of a part goes with number n of the others.
 
 **Which.** Channels between roles, filled by TMA and not by multicast, of which all readers are reads into registers, in layouts that give warpgroup w the w-th part
-of the slowest dimension, where boxes can be cut (whole periods of the swizzle), and only in kernels with the attribute `split_slots = true`, or for all by the pass's option
-`when=always`: two kernels with parts and results that are not staged gave wrong sums on an H200, though their tests in the simulator find nothing, and the reason is not known
-(docs/decisions/0026-slots-by-warpgroup.md).
+of the slowest dimension, where boxes can be cut (whole periods of the swizzle). The kernel's attribute `split_slots = false` rules it out, as the
+pass's option `when=never` does.
 """
 
 from __future__ import annotations
@@ -39,15 +38,14 @@ from .specialize_warps import stated
 
 @dataclass
 class SplitSlots(Pass):
-    """Split the slots of channels by the warpgroups that read them. `when`: in kernels that state it, wherever it is possible, or not at all."""
+    """Split the slots of channels by the warpgroups that read them. `when`: wherever it is possible, or not at all."""
 
     name: ClassVar[str] = "split-slots"
-    when: Literal["stated", "always", "never"] = "stated"
+    when: Literal["auto", "never"] = "auto"
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         for kernel in kernels_in(module):
-            wanted = stated(kernel, "split_slots")
-            if self.when == "never" or wanted is False or not (wanted or self.when == "always"):
+            if self.when == "never" or stated(kernel, "split_slots") is False:
                 continue
             for channel in inside(kernel, async_copy.ChannelOp):
                 if channel.parts is None and (groups := warpgroups_apart(channel)) > 1:
@@ -56,7 +54,7 @@ class SplitSlots(Pass):
 
 def parts_of(channel: async_copy.ChannelOp) -> int:
     """In how many parts the slots of a channel will be filled."""
-    return warpgroups_apart(channel) if stated(kernel_of(channel), "split_slots") else 1
+    return 1 if stated(kernel_of(channel), "split_slots") is False else warpgroups_apart(channel)
 
 
 def warpgroups_apart(channel: async_copy.ChannelOp) -> int:

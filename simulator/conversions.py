@@ -18,6 +18,7 @@ from .numbers import (
     f32_to_bf16,
     f32_to_f16,
     flush_f32,
+    in_f64,
     saturate,
     sum_to_odd,
 )
@@ -59,7 +60,7 @@ def _float_to_integer(to: str, source: str, rounding: str) -> Convert:
     above = float(info.max) + 1 if info.bits < 64 else 2.0 ** (63 if dtype.kind == "i" else 64)
 
     def convert(a: Array) -> Array:
-        value = integral(a.astype(np.float64))
+        value = integral(in_f64(a))
         bad = np.isnan(value)
         over, under = value >= above, value < info.min
         with np.errstate(invalid="ignore"):
@@ -107,7 +108,7 @@ def _float_to_float(to: str, source: str, form: Form) -> Convert:
         if relu:
             a = np.where(np.isnan(a) | (a > 0), a, a.dtype.type(0))
         if to == "f64":
-            return a.astype(np.float64)
+            return in_f64(a)
         if to == "f32":
             if a.dtype == np.float32:
                 result = canonical_f32(a.copy()) if source != "bf16" else a
@@ -123,7 +124,7 @@ def _float_to_float(to: str, source: str, form: Form) -> Convert:
             if to == "f16":
                 return f32_to_f16(a)
         assert fmt is not None
-        return encode(a.astype(np.float64), fmt, mode, finite)
+        return encode(in_f64(a), fmt, mode, finite)
 
     return convert
 

@@ -113,7 +113,7 @@ def linear(left, right):
     return a * c, c * b + d
 
 
-def larger(left, right):
+def not_smaller(left, right):
     take = right[0] > left[0]
     return tesela.where(take, right[0], left[0]), tesela.where(take, right[1], left[1])
 
@@ -364,3 +364,32 @@ def folds(X: Array[f32, M, N], Y: Array[f32, M]):
 def test_wrong_texts_are_refused():
     with pytest.raises(TeselaError, match="an exclusive scan by a function takes an identity of each element type"):
         run_both(program((4, 8), 1, "exclusive (%one)"), {})
+
+
+def not_smaller(left, right):
+    return tesela.where(right >= left, right, left)
+
+
+def larger_key(left, right):
+    (key, at), (other, there) = left, right
+    other_wins = other > key
+    return tesela.where(other_wins, other, key), tesela.where(other_wins, there, at)
+
+
+@tesela.kernel
+def largest_keys(keys: Array[i32, M, N], best: Array[i32, M], at: Array[i32, M], top: Array[i32, M, N]):
+    i = tesela.grid(tesela.ceildiv(M, 4)) * 4
+    best[i : i + 4], at[i : i + 4] = tesela.reduce(larger_key, (keys[i : i + 4, 0:64], tesela.arange(64)), axis=1)
+    top[i : i + 4, 0:64] = tesela.associative_scan(not_smaller, keys[i : i + 4, 0:64], axis=1)
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_integers_that_are_compared(target):
+    """What a function is given are no positions, though they are integers of a tile (bounds.py looks for comparisons of those)."""
+    keys = np.random.default_rng(0).integers(-100, 100, (9, 64)).astype(np.int32)
+    best, at, top = np.zeros(9, np.int32), np.zeros(9, np.int32), np.zeros_like(keys)
+    with settings(races=True):
+        largest_keys(keys, best, at, top, target=target, device="sim")
+    np.testing.assert_array_equal(best, keys.max(axis=1))
+    np.testing.assert_array_equal(at, keys.argmax(axis=1))
+    np.testing.assert_array_equal(top, np.maximum.accumulate(keys, axis=1))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tesela
+from tesela import Array, f16, f32
 from tesela.dialects import tile
 from tesela.dialects.parsing import parse_module
 from tesela.dialects.target import get_target
@@ -107,3 +108,31 @@ def test_attention_keeps_its_weights_where_they_are():
         first, second = found.made.dots.values()
         assert found.solution.candidate(second).choice.lhs == found.solution.candidate(first).choice.acc
         assert any(isinstance(op, tile.KernelOp) for op in module.walk())
+
+
+M, N, K = tesela.dims("M N K")
+
+
+@tesela.kernel
+def exchanged(A: Array[f16, K, M], B: Array[f16, K, N], C: Array[f16, M, N]):
+    bm, bn = tesela.grid(tesela.ceildiv(M, 96), tesela.ceildiv(N, 64))
+    m, n = bm * 96, bn * 64
+    acc = tesela.zeros((96, 64), f16)
+    for k in tesela.range(0, K, 64):
+        acc = tesela.dot(A[k : k + 64, m : m + 96].T, B[k : k + 64, n : n + 64], acc)
+    C[m : m + 96, n : n + 64] = acc
+
+
+@tesela.kernel
+def pinned_sums(X: Array[f32, M, N], S: Array[f32, M]):
+    m = tesela.grid(tesela.ceildiv(M, 8)) * 8
+    sums = X[m : m + 8, 0:64].sum(axis=1)
+    S[m : m + 8] = tesela.pin(sums, layout="thread [2:(1), 2:(0), 2:(0), 2:(0), 2:(0), 2:(2), 2:(4)], value []")
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_conversions_are_told(target):
+    """One goes through shared memory, with what each side costs there; the other feeds a store, whose layout is then the converted one."""
+    text = exchanged.explain(target)
+    assert re.search(r"by +shared memory, as .*bytes\n +banks +written by .*\n +banks +read by", text) or target == "sm_80"
+    assert re.search(r"pinned|thread \[2:\(1\), 2:\(0\)", pinned_sums.explain(target)) and "st.global of 4 bytes" in pinned_sums.explain(target)

@@ -94,10 +94,10 @@ def test_faults_and_crashes_are_told_apart():
     def crash(module, arrays, coverage):
         raise IndexError("index 7 is out of range")
 
-    program = generate(1, 8)
+    program = generate(2, 8)
     assert check(program, fault).signature == ("fault", "ptx", "error: a race at line #")
     assert check(program, crash).kind == "crash"
-    assert check(program, crash).signature == check(generate(2, 8), crash).signature
+    assert check(program, crash).signature == check(generate(3, 8), crash).signature
 
 
 def test_the_command():

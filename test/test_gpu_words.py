@@ -1,17 +1,22 @@
-"""Single words of the language on a GPU: tiles of indices, atomic updates, pairs, packed elements, counts, inline PTX, assumptions."""
+"""Single words of the language on a GPU: tiles of indices, gathers from tiles, tensor copies, atomic updates, pairs, packed elements, counts, inline PTX, assumptions."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import ml_dtypes
 import numpy as np
 import pytest
 import test_assume
 import test_atomics
+import test_gather
 import test_inline_ptx
 import test_packing
+import test_tensor_copies
 from everywhere import on_gpu
 
-from tesela import bf16, f16, f32, i8, i32, i64
+from tesela import bf16, f16, f32, f64, i8, i32, i64
+from tesela.dialects.layout import SharedLayout
 from tesela.kernels import rows
 
 pytestmark = pytest.mark.gpu
@@ -67,6 +72,24 @@ def cases():
         yield f"inline {dtype.name}", test_inline_ptx.of_any_type, arrays, {"T": dtype, "TEXT": text}
     arrays = {"starts": np.array([0, 8, 52, 96], np.int32), "x": np.arange(100, dtype=np.float32), "y": np.zeros((4, 64), np.float32)}
     yield "assumed places", test_assume.windows, arrays, {}
+    for dtype, kind in test_gather.TYPES.items():
+        for axis, shape in ((0, (8, 64)), (1, (16, 32))):
+            x, index = integers(1, 100, 16, 64).astype(kind), test_gather.indices(RNG, (16, 64)[axis], shape)
+            constants = {"X": x.shape, "Y": shape, "AXIS": axis, "T": dtype, "P": i32}
+            yield f"taken {dtype.name} {axis}", test_gather.planes, {"x": x, "index": index, "y": np.zeros(shape, kind)}, constants
+    x, index = integers(1, 100, 3, 5, 7), integers(-1, 8, 3, 5, 4)
+    yield "taken of three dimensions", test_gather.cubes, {"x": x, "index": index, "y": np.ones((3, 5, 4), np.int32)}, {"X": x.shape, "COUNT": 4, "T": i32, "P": i32}
+    for width in (32, 256, 1024):
+        x = floats(3000)
+        yield f"tensor copies of a line {width}", test_tensor_copies.line, {"x": x, "y": np.zeros_like(x)}, {"T": f32, "S": None, "W": width}
+    for rank, swizzle in product((2, 3, 4, 5), (0, 32, 64, 128)):
+        x, width = floats(*test_tensor_copies.SHAPE[5 - rank :]), (swizzle or 64) // 4
+        shared = str(SharedLayout.tma((16, width), 4, swizzle, (1, 0)))
+        yield f"tensor copies {rank} {swizzle}", test_tensor_copies.RANKS[rank], {"x": x, "y": np.zeros_like(x)}, {"T": f32, "S": shared, "W": width}
+    x, index = floats(128, 256, dtype=np.float64), integers(-1, 129, 128, 256)
+    yield "taken in parts", test_gather.in_parts, {"x": x, "index": index, "y": np.zeros_like(x)}, {"T": f64}
+    arrays = {"w": integers(0, 16, 40, 100).astype(np.int8), "book": integers(-8, 8, 16).astype(np.float16), "x": integers(-4, 4, 33, 100).astype(np.float16)}
+    yield "taken from a code book", test_gather.by_codes, {**arrays, "y": np.ones((33, 40), np.float32)}, {}
 
 
 CASES = {name: case for name, *case in cases()}

@@ -156,6 +156,13 @@ def test_an_output_whose_shape_does_not_follow():
     )
 
 
+def test_bytes_without_a_sign():
+    fill = Contract("fill", (ScalarArg("value", "ui8"),), ("1",))
+    assert fill.check_scalar(0, 255) == 255 and fill.check_scalar(0, np.uint8(3)) == 3
+    for value in (256, -1):
+        assert text(lambda value=value: fill.check_scalar(0, value)) == f"error: fill: value = {value} does not fit ui8, which holds 0 to 255"
+
+
 def test_scalars():
     assert SCALE.check_scalar(2, 3) == 3.0 and isinstance(SCALE.check_scalar(2, 3), float)
     assert SCALE.check_scalar(2, np.float64(0.5)) == 0.5

@@ -290,3 +290,23 @@ def test_a_pinned_buffer_gives_each_element_a_place_of_its_own(layout):
     text = f"func.func private @f(!async.buffer<128x64xbf16, #layout.shared<{layout}>>)"
     with pytest.raises(TeselaError, match=expected):
         parse_module(text, "k.mlir")
+
+
+@tesela.kernel
+def transposed(A: Array[bf16, M, K], B: Array[bf16, N, K], C: Array[f32, M, N], PLACE: tesela.constexpr):
+    m = tesela.grid(tesela.ceildiv(M, 64)) * 64
+    acc = tesela.zeros((64, 32), f32)
+    for k in tesela.range(0, K, 16):
+        acc += A[m : m + 64, k : k + 16] @ tesela.pin(B[0:32, k : k + 16], shared=PLACE).T
+    C[m : m + 64, 0:32] = acc
+
+
+@pytest.mark.parametrize(("target", "place"), [("sm_80", "[32:24], [16:1]"), ("sm_80", "[32:1], [16:32]"), ("sm_90a", "[32:16], [16:1], swizzle<1, 3, 3>")])
+def test_a_place_of_a_tile_that_is_read_transposed(target, place):
+    """The view has the tile's place with its dimensions exchanged."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((rows, 70)).astype(ml_dtypes.bfloat16) for rows in (130, 30))
+    c = np.zeros((130, 30), np.float32)
+    with settings(races=True):
+        transposed(a, b, c, PLACE=place, target=target, device="sim")
+    np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32).T, atol=1e-4)

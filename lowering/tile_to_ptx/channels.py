@@ -713,9 +713,13 @@ def _release(ctx: Context, op: async_copy.ReleaseOp) -> None:
     if depths:
         ctx.inst("wgmma.wait_group.sync.aligned", imms=[min(depths)])
     between = [release for release in releases if _channel_of(ctx, release.channel).between_roles]
-    meeting = [r for r in releases if r not in between and _refilled(r) and not _met_since(ctx, r)]
+    refilled = [release for release in releases if release not in between and _refilled(release)]
+    met = [release for release in refilled if _met_since(ctx, release)]
+    meeting = [release for release in refilled if release not in met]
+    if any(_channel_of(ctx, release.channel).read_before_copies for release in met):
+        ctx.fence_reads(before=ctx.last_barrier)
     if any(_channel_of(ctx, release.channel).read_before_copies for release in (*between, *meeting)):
-        ctx.inst("fence.proxy.async.shared::cta")
+        ctx.fence_reads()
     if meeting:
         ctx.barrier()
     if any(_channel_of(ctx, release.channel).by_warp for release in between):
@@ -781,7 +785,7 @@ def _met_since(ctx: Context, release: async_copy.ReleaseOp) -> bool:
     """Whether all threads have met at a barrier since the slot was read: in an earlier trip, with a barrier in this trip already."""
     token = release.token
     carried = isinstance(token, BlockArgument) and token.block is release.parent and async_waits.never_waits(token)
-    return carried and ctx.barrier_block is ctx.block
+    return carried and ctx.last_barrier is not None and ctx.last_barrier.parent is ctx.block
 
 
 def _refilled(release: Operation) -> bool:

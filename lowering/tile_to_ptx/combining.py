@@ -7,7 +7,7 @@ b64 for 64 bits, else b32, with zeros above what is narrower, so that words can 
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import TensorType, UnrealizedConversionCastOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from ...dialects import tile
@@ -63,7 +63,7 @@ class Function:
 
         values: dict[SSAValue, SSAValue] = {}
         for argument, kind, words in zip(self.block.args, self.elements, (*left, *right)):
-            holder = tile.IotaOp.create(result_types=[tiled(kind)]).res
+            holder = UnrealizedConversionCastOp.get([], [tiled(kind)]).results[0]  # no operation of ours, which might be read for what it says
             self.ctx.set(holder, from_words(self.ctx, words, kind, n))
             values[argument] = holder
 

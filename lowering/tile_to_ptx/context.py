@@ -52,7 +52,7 @@ from .prologue import place_prologue
 
 _OF_A_ROLE = (
     "first_warp", "warps", "threads", "barrier_number", "one_warp", "issuers", "scratch_base", "scratch_bytes", "prologue", "_once", "_static", "_scopes",
-    "unsynchronised", "barrier_block", "counters", "stores_under_way",
+    "unsynchronised", "last_barrier", "counters", "stores_under_way",
 )  # fmt: skip
 """The state of a Context that each role has for itself."""
 
@@ -155,7 +155,7 @@ class Context:
         self.unsynchronised: dict[SSAValue, str] = {}  # array -> accesses ('r', 'w', 'a' for atomic) since the last barrier
         self.flagged = flagged_tokens(kernel)  # tokens that a predicate says of whether they are those of an operation
         self.waits = wait_depths(kernel)  # await or release -> groups of dots that may be under way after it
-        self.barrier_block: Block | None = None  # where the last barrier of all threads stands
+        self.last_barrier: Operation | None = None  # of all threads
         self.stores_under_way = False  # whether bulk stores must be waited for before the threads end
         self.reciprocals: dict[SSAValue, SSAValue] = {}  # divisor -> (2^32 - 1) / it, rounded down
         self.slots: dict[SSAValue, SSAValue] = {}  # channel -> the slot that its last get took, for those in lockstep with it
@@ -304,7 +304,7 @@ class Context:
         self.scratch_base, self.scratch_bytes = scratch_base, 0
         self.prologue, self._once, self._static = [], {}, set()
         self._scopes = [{key: value for scope in self._scopes for key, value in scope.items()}, {}]
-        self.unsynchronised, self.barrier_block = dict(self.unsynchronised), None
+        self.unsynchronised, self.last_barrier = dict(self.unsynchronised), None
         self.counters, self.stores_under_way = dict(self.counters), False
         block = self.block
         first = block.last_op
@@ -462,14 +462,15 @@ class Context:
         return self.once("warpgroup", lambda: self.shr(self.warp(), 2))
 
     def thread_digit(self, weight: int, extent: int) -> SSAValue:
-        """(tid / weight) % extent, b32: both powers of two, but for the extent of the last digit, which needs no remainder."""
+        """(tid / weight) % extent, b32. With 12 warps neither need be a power of two; the extent of the last digit needs no remainder."""
 
         def make() -> SSAValue:
-            digit = self.shr(self.tid(), weight.bit_length() - 1)
-            return digit if weight * extent >= self.threads else self.and_(digit, extent - 1)
+            many = self.tid()
+            digit = self.inst("div.u32", [many, self.const(weight)], [many.type]) if weight & (weight - 1) else self.shr(many, weight.bit_length() - 1)
+            if weight * extent >= self.threads:
+                return digit
+            return self.inst("rem.u32", [digit, self.const(extent)], [digit.type]) if extent & (extent - 1) else self.and_(digit, extent - 1)
 
-        if weight & (weight - 1) or (extent & (extent - 1) and weight * extent < self.threads):
-            raise self.error(None, f"a thread mode of extent {extent} at {weight} is no power of two")
         return self.once(("digit", weight, extent), make)
 
     def thread_coord(self, layout: TVLayout, dim: int) -> SSAValue:
@@ -537,7 +538,19 @@ class Context:
         number = self.const(self.barrier_number)
         self.inst("bar.sync", [number, self.const(self.threads)] if self.barrier_number else [number])
         self.unsynchronised.clear()
-        self.barrier_block = self.block
+        self.last_barrier = self.block.last_op
+
+    def fence_reads(self, before: Operation | None = None) -> None:
+        """What threads have read in shared memory is done before copies that learn of it write there (`fence.proxy.async`): here, or before an operation made earlier."""
+        fence = "fence.proxy.async.shared::cta"
+        if before is None:
+            self.inst(fence)
+        elif not (isinstance(before.prev_op, ptx.InstOp) and before.prev_op.opcode.data == fence):
+            block = before.parent
+            assert block is not None
+            op = ptx.InstOp.make(fence, [], [])
+            op.location = before.location
+            block.insert_op_before(op, before)
 
     def order_access(self, array: SSAValue, access: str) -> None:
         """Called before an access ('r', 'w', 'a') of a role's threads to an array: a barrier where an earlier access of another thread to what may be

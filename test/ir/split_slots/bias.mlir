@@ -50,7 +50,7 @@
 // PTX-NOT: cp.async
 tile.kernel @bias(%A: memref<?x?xbf16, strided<[?, 1]>> [M, K] {align = 16}, %B: memref<?x?xbf16, strided<[?, 1]>> [K, N] {align = 16},
                   %X: memref<?x?xf32, strided<[?, 1]>> [M, N] {align = 16}, %S: memref<?xf32> [M] {noalias})
-    dims(%N = N) grid(%bm = M ceildiv 128) attributes {split_slots = true} {
+    dims(%N = N) grid(%bm = M ceildiv 128) {
   %c0 = arith.constant 0 : index
   %c128 = arith.constant 128 : index
   %f0 = arith.constant 0.0 : f32
