@@ -27,7 +27,7 @@ from .tile_types import shape_of
 @irdl_op_definition
 class StoreOp(IRDLOperation):
     """`async.store %x, %C[%m, %n] dims [0, 1] through %ch : tensor<…>, memref<…>, !async.channel<…>`; see the module's docstring. The channel's
-    extents divide the tile's, and its depth divides the number of parts, so that each part has its buffer."""
+    extents divide the tile's. Its buffers take turns, from the first one for each tile, and there are no more of them than parts."""
 
     name = "async.store"
     value = operand_def(TensorType)
@@ -69,8 +69,8 @@ class StoreOp(IRDLOperation):
         if len(channel.shape) != rank or any(whole % part for whole, part in zip(shape_of(tile), channel.shape)):
             raise VerifyException(f"the channel's extents must divide the tile's, found {list(channel.shape)} and {list(shape_of(tile))}")
         depth = self.channel.owner.depth.value.data if hasattr(self.channel.owner, "depth") else 1
-        if self.parts() % depth:
-            raise VerifyException(f"the channel has {depth} buffers, which do not divide the {self.parts()} parts of the tile")
+        if depth > self.parts():
+            raise VerifyException(f"the channel has {depth} buffers, and the tile has {self.parts()} parts")
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")

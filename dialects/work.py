@@ -9,12 +9,12 @@ extents of a call. Nothing here knows what a kernel computes.
     body   Σ over its loops: trips · max(clocks of dots and arithmetic, bytes through shared memory / its rate, bytes copied / rate)
     tail   bytes stored / rate
 
-where the rate of copies is what one multiprocessor can stream, its share of what L2 gives all that run, or what is under way at one time
+where the rate of copies is what one multiprocessor can stream, its share of what L2 gives all that run (PAIR), or what is under way at one time
 over the latency, whichever is least. Through shared memory go what is copied there and what the tensor cores read of it: 128×256 tiles of 16 bits keep it as busy as
 the tensor cores, 256×128 and smaller ones busier. L2 answers by lines of 128 bytes: rows that do not begin with one take two requests each, and what
-a cluster loads together it asks for once. One block at a time takes the sum of both, and of the latency before its first tile arrives, unless it
+a cluster loads together it asks for once; but its blocks begin and end together, which takes a while. One block at a time takes the sum of both, and of the latency before its first tile arrives, unless it
 walks the grid and loads ahead. Several at a time hide each other's waits: all bodies, or all tails, whichever is longer, and the other once. Memory moves the
-arguments once meanwhile, at best (OVERLAP); what is loaded again, from L2, slows that down a little.
+arguments once meanwhile, at best (OVERLAP), but for what is in L2 from a launch before (the choice is made for launches that are repeated), and slower for few multiprocessors (MEMORY_SHARE); what is loaded again, from L2, slows that down a little.
 
 Split in `parts`, the loop of a point has so many trips less, and there are so many blocks more. Then, when nothing is left to hide it, each writes its sums, and one of
 them reads those of all and does what is not in the loop (passes/split_reduction.py): through L2, with a fence and a counter, or as a cluster, through shared memory.
@@ -40,7 +40,7 @@ from .launch_plan import clusters_suit
 class Machine:
     """What the model knows of a device, in bytes for each clock of one multiprocessor (`memory`: of all), and clocks. `copies`: what one can stream; `l2`: what each
     gets when all stream; `shared`: what its shared memory takes in and gives; `stores`: what one writes; `start`: from one block to the next; `refill`: from a buffer that is read to the next copy
-    into it; `arrival`: of a block with its sums at a point, `meeting`: of the blocks of a cluster; `sums`: what one reads and writes of them."""
+    into it; `arrival`: of a block with its sums at a point, `meeting`: of the blocks of a cluster; `pairing`: what a launch of clusters that load together takes more than one of blocks; `sums`: what one reads and writes of them; `l2_bytes`: arguments of fewer are in L2 when a launch is repeated."""
 
     copies: float
     l2: float
@@ -51,13 +51,21 @@ class Machine:
     refill: int
     arrival: int
     meeting: int
+    pairing: int
     sums: float
+    l2_bytes: int
     megahertz: float
 
 
 OVERLAP = 3.0
 """How what multiprocessors take and what memory takes add up: the longer one where they differ much, and a quarter more where they are equal, since neither is busy all the time then. (32×4096×14336 by
 tiles of 32×64, whose loads alone would take 26 µs on 64 multiprocessors and 28 in memory, took 38; in two parts, 13 and 28, it took 31.)"""
+PAIR = 2
+"""Multiprocessors that share a way to L2: while a grid has a block for one of each two, its blocks get twice as much as when both have one. (64×6144×4096, on 132 multiprocessors: 48, 55 and 64 blocks take
+15.3, 15.3 and 14.7 µs, 77 blocks 19.7, 96 blocks 16.7, 128 blocks 15.0, while what a block reads falls with their number.)"""
+MEMORY_SHARE = 1.2
+"""How much of what memory moves such a pair gets at most, relative to an equal share. (64×10240×8192, 170 MB, by 80, 92, 107 and 128 blocks took 52.4, 51.6, 46.6 and 42.7 µs: what each block gets is
+the same for all.)"""
 LINE = 128
 """Bytes that L2 answers a request with (CUDA C++ Programming Guide, "Device Memory Accesses")."""
 
@@ -163,7 +171,7 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
     active = min(multiprocessors, points)
     rounds = ceil(points / multiprocessors)
     together = min(work.resident, rounds)
-    share = multiprocessors / active
+    share = PAIR / min(PAIR, ceil(PAIR * active / multiprocessors))
     rate = min(machine.copies, max(1.0, work.in_flight * together / (work.latency + machine.refill)))
     clustered = work.cluster > 1 and clusters_suit(work.cluster, work.axis, extents, multiprocessors)
     stores = min(machine.stores, machine.memory / active)
@@ -191,19 +199,28 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
             exchange = ends * (machine.meeting + work.split.nbytes * parts / machine.sums)
         else:
             exchange = rounds * (work.split.nbytes / machine.sums + machine.arrival) + ends * work.split.nbytes * parts / machine.sums
-    start = machine.start + work.latency
+    start = machine.start + work.latency + (machine.pairing if clustered else 0)
     if together == 1:
         clocks = (1 if work.persistent else rounds) * start + bodies + tails
     else:
         clocks = start + max(bodies, tails) + min(bodies, tails) / rounds
-    again = max(0.0, loaded - nbytes) / (2 * machine.l2 * multiprocessors) if nbytes else 0.0
-    memory = nbytes / machine.memory + again + start
+    again = max(0.0, loaded - nbytes) / (4 * machine.l2 * multiprocessors) if nbytes else 0.0
+    memory = _from_memory(nbytes, machine.l2_bytes) / min(machine.memory, MEMORY_SHARE * machine.memory / multiprocessors * share * active) + again + start
     parts_of_time = {
         "compute": compute, "copies": copies, "stores": tails, "latency": start + exchange, "memory": memory,
     }
     bound = "memory" if memory > clocks else max(("compute", "copies", "stores", "latency"), key=lambda name: parts_of_time[name])
     clocks = start + ((clocks - start) ** OVERLAP + (memory - start) ** OVERLAP) ** (1 / OVERLAP) + exchange
     return Estimate(clocks, clocks / machine.megahertz, points, rounds, bound)
+
+
+def _from_memory(nbytes: int, l2_bytes: int) -> float:
+    """Of the bytes of the arguments, those that are not in L2 from a launch before.
+
+    >>> [_from_memory(nbytes, 100) for nbytes in (80, 100, 120, 150, 400)]
+    [0.0, 0.0, 48.0, 150.0, 400.0]
+    """
+    return nbytes * min(1.0, max(0, nbytes - l2_bytes) / (l2_bytes / 2))
 
 
 @lru_cache(maxsize=4096)

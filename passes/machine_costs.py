@@ -71,6 +71,10 @@ splitting one in two where that changes nothing else takes 2.4 to 3.9 µs more (
 MEETING_CLOCKS = 1000
 """Blocks of a cluster meet, and one reads what the others have in shared memory (estimate)."""
 
+PAIRING_CLOCKS = 1800
+"""What a launch of clusters of two takes more than one of blocks: they are placed, begin and end together, and what is loaded for both arrives later (128×7168×512 by 128×64 in 8 trips takes 0.9 to 1.4 µs more
+so, 1024³ 0.9 to 1.1, by four and by eight warps)."""
+
 SUM_BYTES_PER_CLOCK = 20
 """What one block writes and reads of sums in L2: few registers at a time (tiles of 128×192 in two parts took 12 µs for it)."""
 

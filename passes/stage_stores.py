@@ -2,9 +2,13 @@
 
 A dot leaves its result spread over the threads in the instruction's pattern: a warp's store covers 16 or 32 bytes of each of 8 rows, a fraction of what memory
 moves at once, and takes an address and a bound for each. TMA stores whole rows, checks the bounds itself, and needs one thread for one
-instruction. So `tile.store` becomes `async.store` through a channel of two buffers, each a part of the tile: as many rows, and 128 bytes of each.
+instruction. So `tile.store` becomes `async.store` through a channel of some buffers, each a part of the tile: as many rows, and 128 bytes of each, or as much less as divides
+the tile's rows.
 
     tile.store %d, %C[%m, %n]     →     async.store %d, %C[%m, %n] through %out : tensor<128x256xbf16>, …, !async.channel<128x64xbf16>
+
+**How many buffers.** One for every part, as long as they take no more than STAGED_BYTES: then all parts are written at once, and nothing waits. Of larger tiles as many as that, two at least: a part is
+written while those before it are read.
 
 **What can be staged.** What TMA can store (PTX ISA 9.0 §5.5, cuTensorMapEncodeTiled; the last two are measured): base and strides of multiples of 16 bytes,
 a start that is one along the contiguous dimension, and never negative; an extent along it that is a multiple of 16 bytes, since a
@@ -18,7 +22,7 @@ the option `when`. A layout that already covers whole rows of 128 bytes is store
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 from typing import ClassVar, Literal
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
@@ -38,6 +42,8 @@ from .specialize_warps import decide, stated
 ROW_BYTES = 128
 """The widest row that TMA swizzles, and what L2 moves at once."""
 BUFFERS = 2
+STAGED_BYTES = 32 * 2**10
+"""What the buffers of a store may take beside those of loads: two parts of 128×64 elements of 16 bits, which leave room for four stages of tiles of 128×256."""
 TMA_UNIT = 16
 MOST_ROWS = 256
 """Of a TMA box in any dimension (CUDA driver API, cuTensorMapEncodeTiled)."""
@@ -71,10 +77,9 @@ def _stage(kernel: tile.KernelOp, store: tile.StoreOp) -> None:
     shape, layout = part
     kind = store.value.type
     assert isinstance(kind, TensorType)
-    count = shape_of(kind)[-1] if not shape else 1
-    for whole, extent in zip(shape_of(kind), shape):
-        count *= whole // extent
-    channel = async_copy.ChannelOp.make(with_layout(TensorType(kind.element_type, shape), layout), gcd(count, BUFFERS))
+    count = prod(whole // extent for whole, extent in zip(shape_of(kind), shape))
+    depth = min(count, max(BUFFERS, STAGED_BYTES // (prod(shape) * memory_bytes(kind.element_type))))
+    channel = async_copy.ChannelOp.make(with_layout(TensorType(kind.element_type, shape), layout), depth)
     channel.location = store.location
     channel.res.name_hint = f"{store.array.name_hint}_parts" if store.array.name_hint else None
     first = kernel.body.block.first_op

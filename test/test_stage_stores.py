@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from test_specialize_warps import ORDERS, order
 
 from tesela.dialects.layout import TVLayout
 from tesela.dialects.parsing import parse_module
+from tesela.lowering.tile_to_ptx.stores import _may_read
 from tesela.passes.stage_stores import WarpRows, part_layout, warp_rows
 from tesela.runtime import launch
 from tesela.runtime.assemble import assemble, find_ptxas
@@ -65,7 +68,7 @@ SIZES = [(128, 128, 64), (8, 8, 8), (136, 72, 128), (392, 200, 136), (257, 104, 
 
 
 @pytest.mark.parametrize("out", DTYPES)
-@pytest.mark.parametrize("tile", [(128, 64, 64), (128, 128, 32), (256, 128, 64), (128, 256, 64)], ids=str)
+@pytest.mark.parametrize("tile", [(128, 64, 64), (128, 128, 32), (256, 128, 64), (128, 256, 64), (128, 112, 64)], ids=str)
 def test_equal_to_plain_stores(tile, out, monkeypatch):
     for number, sizes in enumerate(SIZES):
         monkeypatch.setattr(launch, "SIMULATED_MULTIPROCESSORS", (132, 1, 2)[number % 3])
@@ -73,6 +76,28 @@ def test_equal_to_plain_stores(tile, out, monkeypatch):
         found, staged = run(gemm(tile, out), out, sizes, ORDERS[number])
         assert found.tobytes() == wanted.tobytes(), sizes
         assert "cp.async.bulk.tensor.2d.global" in staged and "cp.async.bulk.tensor.2d.global" not in plain
+
+
+@pytest.mark.parametrize(
+    ("tile", "out", "waits"),
+    [((128, 112, 64), "bf16", [0]), ((128, 112, 64), "f32", [2, 2, 2, 6, 3, 3, 3]), ((128, 256, 64), "bf16", [1, 1, 1, 1])],
+    ids=str,
+)
+def test_buffers(tile, out, waits):
+    """Where parts take little each has a buffer, and nothing waits between them; else how much may still be read when one is written depends on where the last tile's parts ended."""
+    _, ptx = run(gemm(tile, out), out, tile)
+    assert list(map(int, re.findall(r"cp\.async\.bulk\.wait_group\.read (\d+)", ptx))) == [*waits, 0]
+
+
+def test_what_may_still_be_read():
+    """As counted over two tiles, a group for each part."""
+    for parts in range(2, 12):
+        for depth in range(1, parts):
+            buffers = [part % depth for part in range(parts)] * 2
+            for part in range(parts):
+                here = parts + part
+                before = max(n for n in range(here) if buffers[n] == buffers[here])
+                assert _may_read(part, parts, depth) == here - 1 - before
 
 
 @pytest.mark.parametrize("n", [67, 71, 73, 100])

@@ -141,6 +141,33 @@ def test_nothing_is_faster_than_memory():
     assert estimate(LONG, {"M": 64, "K": 64}, 100, 10**9).bound == "memory"
 
 
+def test_pairs_of_multiprocessors_share_a_way_to_l2():
+    """Blocks get twice as much of L2 while each pair has one; with one more, as little as with two for each. So do those that wait for memory: 1.2 equal shares for a pair."""
+    term = Term(("K ceildiv 64",), 10, 10**5, 0, True)
+    work = dataclasses.replace(LONG, terms=(term,), machine=dataclasses.replace(MACHINE, copies=10**6))
+    half, more, all_of_them = (clocks(work, blocks * 64, 64 * 1000) for blocks in (50, 51, 100))
+    assert more == pytest.approx(2 * half, rel=0.01) and more == pytest.approx(all_of_them, rel=0.01)
+    few, half, more, all_of_them = (clocks(LONG, blocks * 64, 64, nbytes=2150 * 10**6) for blocks in (25, 50, 51, 100))
+    assert half == pytest.approx(all_of_them, rel=0.01)
+    assert few == pytest.approx(all_of_them / 0.6, rel=0.01) and more == pytest.approx(all_of_them / 0.612, rel=0.01)
+
+
+def test_what_is_in_l2_is_not_waited_for():
+    """Arguments that fit L2 cost nothing to repeat a launch with, those of half as much again all that they take from memory."""
+    of = MACHINE.l2_bytes
+    none, fit, over, far = (clocks(LONG, 100 * 64, 64, nbytes=nbytes) for nbytes in (0, of, of * 3 // 2, 3 * of))
+    assert fit == none and over > none + of / MACHINE.memory
+    assert far - over == pytest.approx(1.5 * of / MACHINE.memory, rel=0.05)
+
+
+def test_clusters_that_load_together_begin_later():
+    works = [dataclasses.replace(LONG, cluster=cluster) for cluster in (1, 2)]
+    alone, pairs = (estimate(work, {"M": 100 * 64, "K": 64 * 4}, 100).clocks for work in works)
+    assert pairs - alone == MACHINE.pairing
+    odd = [estimate(work, {"M": 101 * 64, "K": 64 * 4}, 101).clocks for work in works]  # where they do not suit there are none
+    assert odd[0] == odd[1]
+
+
 def test_rows_that_straddle_lines():
     """Rows of 128 bytes that begin anywhere at multiples of 16 lie in two lines in 7 of 8 cases; of 64 bytes in 3 of 8; a cluster asks for half."""
     assert [Request(0, 0, row, "2 * K").lines({"K": k}) for row, k in ((128, 4096), (128, 4040), (64, 4040), (64, 4000), (32, 4040))] == [1, 1.875, 1.375, 1, 1.125]

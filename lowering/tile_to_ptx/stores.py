@@ -12,7 +12,8 @@ meets nobody else: 32 lanes meet at a fraction of what a barrier costs, and the 
 meet, and the first warp issues.
 
 Groups of bulk stores belong to the thread that issues them, so it is always the same, the elected one. A group is all that has read a buffer, and
-groups complete their reads in order, so with d buffers at most d - 1 may still be reading when one is written. Before the threads end, everything must have been
+groups complete their reads in order, so with d buffers at most d - 1 may still be reading when one is written; fewer at the start of a tile, if the parts of the one before
+did not end with the last buffer (`_may_read`). Groups of other stores in between make a wait longer than it must be, never shorter. Before the threads end, everything must have been
 read: shared memory goes with them. That it is also written then, nobody waits for: the grid is not complete before it is, and what a kernel after it or the host
 reads is ordered after that.
 """
@@ -76,7 +77,7 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
     corners = list(product(*starts))
     at_once = depth if depth == len(corners) else 1  # else one part is written while another is read
     for number in range(0, len(corners), at_once):
-        ctx.inst("cp.async.bulk.wait_group.read", imms=[depth - at_once])
+        ctx.inst("cp.async.bulk.wait_group.read", imms=[_may_read(number, len(corners), depth) if at_once == 1 else 0])
         _meet(ctx, own)
         sources = []
         for i, corner in enumerate(corners[number : number + at_once], number):
@@ -98,6 +99,15 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
 
         ctx.if_(issuer, issue)
     ctx.stores_under_way = True
+
+
+def _may_read(part: int, parts: int, depth: int) -> int:
+    """How many groups, the last ones, may still be reading their buffers when a part is written to its own: those after the group that read this buffer last, for this tile or the one before it.
+
+    >>> [_may_read(part, 7, 4) for part in range(7)], [_may_read(part, 4, 2) for part in range(4)]
+    ([2, 2, 2, 6, 3, 3, 3], [1, 1, 1, 1])
+    """
+    return depth - 1 if part >= depth else (parts - 1 - part) % depth + part
 
 
 def _meet(ctx: Context, own: WarpRows | None) -> None:
