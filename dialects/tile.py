@@ -60,6 +60,7 @@ from xdsl.utils.exceptions import VerifyException
 from .dim_expr import DimExpr
 from .op_text import parse_source_to_result, print_source_to_result
 from .tile_assume import AssumeOp
+from .tile_gather import GatherOp
 from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
 from .tile_inline import InlinePtxOp
 from .tile_kernel import (
@@ -115,6 +116,7 @@ __all__ = [
     "ExpandOp",
     "FoldOp",
     "FullOp",
+    "GatherOp",
     "GridExtentOp",
     "HistogramOp",
     "InlinePtxOp",
@@ -695,6 +697,7 @@ Tile = Dialect(
         DotOp,
         ReduceOp,
         HistogramOp,
+        GatherOp,
         ScanOp,
         FoldOp,
         YieldOp,

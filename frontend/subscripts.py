@@ -18,7 +18,7 @@ from xdsl.traits import is_side_effect_free
 
 from ..dialects import tile
 from ..dialects.tile_indexed import COMPUTED, AtomicKind, atomic_refusal
-from .operations import BUILDERS, emit_load, store_value
+from .operations import BUILDERS, axis_argument, builds, emit_load, store_value, tile_argument
 from .types import i1, i32
 from .values import ATTRIBUTES, ArrayRef, Build, Value, describe, type_attribute
 
@@ -160,13 +160,31 @@ def place_argument(t: Tracer, node: ast.expr, word: str) -> ArraySlice:
     raise t.error(f"tesela.{word} takes a place in an array, found {describe(found)}", f"write tesela.{word}(x[i : i + 16], value)", node)
 
 
-def _index_tile(t: Tracer, value: Value) -> Value:
-    """A tile of indices as i32 or i64."""
+def _index_tile(t: Tracer, value: Value, at: ast.AST | None = None) -> Value:
+    """A tile of indices as i32 or i64; `at` is where it stands, if not all of what is traced is about it."""
     if value.dtype is i1:
-        raise t.error(f"{describe(value)} is no index", "load all, and choose with tesela.where(condition, x, y)")
+        raise t.error(f"{describe(value)} is no index", "load all, and choose with tesela.where(condition, x, y)", at)
     if value.dtype.kind != "int":
-        raise t.error(f"an index must be an integer, found {describe(value)}", "convert it: x.to(tesela.i32)")
+        raise t.error(f"an index must be an integer, found {describe(value)}", "convert it: x.to(tesela.i32)", at)
     return value if value.dtype.bits >= 32 else t.b.cast(value, i32)
+
+
+@builds("take_along_axis")
+def take_along_axis(t: Tracer, x: Any, indices: Any, axis: Any) -> Value:
+    word = "take_along_axis"
+    x, found = tile_argument(t, x, word), tile_argument(t, indices, word, "indices")
+    rank = len(x.shape)
+    if len(found.shape) != rank:
+        raise t.error(f"tesela.{word} takes indices of as many dimensions as the tile, {rank}, found {describe(found)}", "x[None] adds one", t.at("indices"))
+    along = axis_argument(t, axis, rank)
+    places = _index_tile(t, found, t.at("indices"))
+    rest = [(x.shape[dim], places.shape[dim]) for dim in range(rank) if dim != along]
+    if any(a != b and 1 not in (a, b) for a, b in rest):
+        raise t.error(f"tesela.{word}: the shapes {x.shape} and {places.shape} do not broadcast but along axis {along}", at=t.at("indices"))
+    common = [max(a, b) for a, b in rest]
+    x = t.b.broadcast(x, (*common[:along], x.shape[along], *common[along:]))
+    places = t.b.broadcast(places, (*common[:along], places.shape[along], *common[along:]))
+    return t.b.emit(tile.GatherOp.make(x.ssa, places.ssa, along), x.dtype, places.shape)
 
 
 def _indexed(t: Tracer, array: ArrayRef, starts: list[SSAValue], slices: dict[int, int], tiles: dict[int, Value]) -> ArraySlice:

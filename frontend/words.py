@@ -87,6 +87,7 @@ __all__ = [
     "static_range",
     "store",
     "sum",
+    "take_along_axis",
     "tanh",
     "transpose",
     "unpack",
@@ -502,6 +503,17 @@ def reduce(fn: Callable[[Any, Any], Any], tiles: Any, axis: Shape | None = None,
 @_word
 def histogram(x: Tile, bins: int) -> Tile:
     """How often each of 0 … `bins` - 1 occurs in the tile `x` of i32: a tile of `bins` counts (i32). Other values are not counted."""
+    ...
+
+
+@_word
+def take_along_axis(x: Tile, indices: Tile, axis: int = -1) -> Tile:
+    """Elements of the tile `x` along `axis`, each picked by an index of its own: y[r, c] = x[r, indices[r, c]] along axis 1, as NumPy's (`tl.gather`).
+
+    `indices`: a tile of integers, with as many dimensions as `x`; but along `axis` the two broadcast. The result has the shape of the indices, so broadcast,
+    and the elements of `x`. An index below zero or past the extent is outside of the tile, and gives zero, as in an array; NumPy counts negative ones from
+    the end, and refuses others.
+    """
     ...
 
 

@@ -35,6 +35,7 @@ from .access import memory_bytes
 from .base import Pass, PassContext
 from .conversions import conversion_of
 from .dot_rules import round_up
+from .gathers import gather_of
 from .join_channels import lockstep_group
 from .scan_layouts import scan_scratch
 from .share_channels import share_channels
@@ -163,6 +164,9 @@ def region_scratch(region: Region) -> int:
     for op in region.walk():
         if isinstance(op, ConvertOp | tile.TransposeOp | tile.ReshapeOp) and not renames(op):
             bound = max(bound, memory_bytes(element_type(op.operands[0].type)) * prod(shape_of(op.operands[0].type)))
+        elif isinstance(op, tile.GatherOp):
+            if gather_of(op).by == "shared":
+                bound = max(bound, memory_bytes(element_type(op.source.type)) * prod(shape_of(op.source.type)))
         elif isinstance(op, tile.AtomicOp | tile.HistogramOp):
             bound = max(bound, memory_bytes(element_type(op.res.type)) * prod(shape_of(op.res.type)))
         elif isinstance(op, tile.ScanOp | tile.FoldOp):

@@ -517,7 +517,7 @@ def in_chain(op: tile.DotOp | async_copy.DotOp) -> bool:
 
 def _elementwise(op: Operation, shape: tuple[int, ...]) -> bool:
     """Whether all results are tiles of this shape, made without control flow: their elements stay where they are."""
-    if op.regions or isinstance(op, tile.TransposeOp | tile.ReshapeOp | scf.YieldOp):
+    if op.regions or isinstance(op, tile.TransposeOp | tile.ReshapeOp | tile.GatherOp | scf.YieldOp):
         return False
     return bool(op.results) and all(_tile_shape(value.type) == shape for value in op.results)
 

@@ -40,6 +40,7 @@ from .divisibility import Divisibility
 from .dot_candidates import DotCandidate, Offer
 from .dot_types import dot_kind
 from .exchanges import EXCHANGED_BITS, plan_exchange
+from .gathers import plan_gather
 from .layout_rules import Dot, Memory, Pin, Relation, Statements, made_at, state, tile_of, trips, values_of
 from .layout_solver import FORBIDDEN, Problem, Solution, Table, Variable
 from .machine_costs import COPY_BYTES_PER_CLOCK
@@ -574,6 +575,9 @@ def _price_relations(made: LayoutProblem) -> None:
     for relation in made.said.relations:
         source, result = made.layout_of(relation.source), made.layout_of(relation.result)
         times = trips(relation.op)
+        if isinstance(relation.op, tile.GatherOp):
+            made.pair(source, result, _gather_costs(made, relation.op, source.candidates, result.candidates), "gather", relation.op, lambda i, j: 0)
+            continue
         if relation.converts == "operand":
             assert relation.need is not None
             needed = [relation.need(layout) for layout in result.candidates]
@@ -589,6 +593,13 @@ def _price_relations(made: LayoutProblem) -> None:
                     if made_layout is None:
                         row[:] = [(layout_costs.exchange(layout.num_values + to.num_values, made.warps) + moves.room) * times for to in result.candidates]
         made.pair(source, result, costs, "convert", relation.op, moves.missing)
+
+
+def _gather_costs(made: LayoutProblem, op: tile.GatherOp, sources: Sequence[TVLayout], results: Sequence[TVLayout]) -> list[list[int]]:
+    """A row for each layout of the source."""
+    shape, bits, index_bits = shape_of(op.source.type), _bits(op.source), _bits(op.index)
+    times = trips(op)
+    return [[plan_gather(source, result, op.along, shape, bits, index_bits, made.warps).cost * times for result in results] for source in sources]
 
 
 def _price_dots(made: LayoutProblem) -> None:

@@ -41,7 +41,8 @@ Dot = tile.DotOp | async_copy.DotOp
 class Relation:
     """How the layouts of an op's operand and result determine each other. `need(result)`: the operand's layout under which nothing moves; `made(source)`:
     the result's. One of them says where a conversion goes: before the op (`converts` 'operand') or behind it ('result'). Both may be None
-    or give None, where layouts express no such thing."""
+    or give None, where layouts express no such thing. 'nothing': the op itself moves elements where there is no such layout; 'gather': always, as
+    `passes/gathers.py` says."""
 
     op: Operation
     source: SSAValue
@@ -346,6 +347,13 @@ def _split(said: Statements, op: tile.SplitOp) -> None:
     said.relate(op, op.source, op.first, taken_apart, joined)
 
 
+def _gather(said: Statements, op: tile.GatherOp) -> None:
+    """The indices are where the result is. In which layouts the source and the result are says how elements get there; one layout is worth trying."""
+    said.tie(op.index, op.res)
+    same = (lambda layout: layout) if shape_of(op.source.type) == shape_of(op.res.type) else None
+    said.relate(op, op.source, op.res, same, same, "gather")
+
+
 def _anywhere(said: Statements, op: Operation) -> None:
     """It goes through shared memory: any layouts will do."""
     del said, op
@@ -387,6 +395,7 @@ RULES: dict[type[Operation], Callable[[Statements, Any], None]] = {
     tile.JoinOp: _join,
     tile.SplitOp: _split,
     tile.HistogramOp: _anywhere,
+    tile.GatherOp: _gather,
     async_copy.ReadOp: _read,
     async_copy.WriteOp: _write,
     ConvertOp: _convert,

@@ -32,6 +32,7 @@ from ..dialects.tile import element_type, shape_of
 from . import dot_rules
 from .access import memory_bytes
 from .alloc_shared import renames
+from .gathers import gather_of
 from .loop_model import COPIES, TENSOR, Body, Busy, Model, Step, merged
 from .machine_costs import COPY_BYTES_PER_CLOCK, DOT_DRAIN, LANES_PER_CLOCK, USUAL_COPY_LATENCY
 
@@ -228,6 +229,8 @@ def _work(op: Operation, groups: int) -> dict[str, float]:
         lanes = {"alu": _held(op.source.type), "shuffle": 2 * _held(op.res.type)}
     elif isinstance(op, tile.ReshapeOp) and renames(op):
         return {}
+    elif isinstance(op, tile.GatherOp):
+        lanes = _gathered(op)
     elif isinstance(op, ConvertOp | async_copy.ReadOp | async_copy.WriteOp | tile.TransposeOp | tile.ReshapeOp):
         ways = 1 if isinstance(op, async_copy.ReadOp | async_copy.WriteOp) else 2
         lanes = {"shared": ways * _held(counted.type) * memory_bytes(element_type(counted.type)) / 16}
@@ -240,6 +243,16 @@ def _work(op: Operation, groups: int) -> dict[str, float]:
             lanes.get("alu", 0.0) + lanes["sfu"] / 4
         )  # an issue slot, for a quarter as long as the unit takes
     return {unit: count / LANES_PER_CLOCK[unit] / groups for unit, count in lanes.items() if count}
+
+
+def _gathered(op: tile.GatherOp) -> dict[str, float]:
+    """Of a gather: each element is chosen, and asked for, as often as its lane has values on its line; or it is written, and read, by itself."""
+    kind = op.source.type
+    plan = gather_of(op) if isinstance(kind, TensorType) and isinstance(kind.encoding, TVLayoutAttr) else None
+    if plan is None or plan.shuffles is None:
+        return {"shared": (_held(kind) + _held(op.res.type)) / 4}
+    each = len(plan.shuffles.picks[0]) * _held(op.res.type)
+    return {"alu": each, "shuffle": each} if plan.shuffles.lanes else {"alu": each}
 
 
 def _held(kind: Attribute) -> int:

@@ -268,6 +268,17 @@ def _histogram(op: Operation) -> Function:
     return lambda x: np.bincount(x[(x >= 0) & (x < bins)], minlength=bins).astype(np.int32)
 
 
+def _gather(op: Operation) -> Function:
+    assert isinstance(op, tile.GatherOp)
+    axis, extent = op.along, shape_of(op.source.type)[op.along]
+
+    def gather(x: Value, index: Value) -> Value:
+        inside = (index >= 0) & (index < extent)
+        return np.where(inside, np.take_along_axis(x, np.where(inside, index, 0), axis), np.zeros((), x.dtype))
+
+    return gather
+
+
 def _join(op: Operation) -> Function:
     return lambda a, b: np.stack([a, b], axis=-1)
 
@@ -317,6 +328,7 @@ MEANINGS: dict[str, Meaning] = {
     tile.DotOp.name: _dot,
     tile.AssumeOp.name: _assume,
     tile.HistogramOp.name: _histogram,
+    tile.GatherOp.name: _gather,
     tile.JoinOp.name: _join,
     tile.TransposeOp.name: _transpose,
     tile.ReshapeOp.name: _to_shape(np.reshape),

@@ -91,8 +91,20 @@ def is_anything(x: Bounded) -> Value:
     """Where the value may be any of its type."""
     if not isinstance(x, Interval):
         return np.zeros(x.shape, np.bool_)
-    least, most = _extremes(x.dtype)
-    return (x.low == np.asarray(least, x.dtype)) & (x.high == np.asarray(most, x.dtype))
+    return np.asarray(_holds(x.low, _extremes(x.dtype)[0]) & _holds(x.high, _extremes(x.dtype)[1]))
+
+
+def _holds(x: Value, number: Any) -> Value:
+    """Where `x` holds just this number (not zero). By its bits: a comparison of a signalling NaN is an invalid operation (IEEE 754, 7.2)."""
+    bits = np.dtype(f"u{x.dtype.itemsize}")
+    return x.view(bits) == np.asarray(number, x.dtype).view(bits)
+
+
+def _quiet(x: Value) -> Value:
+    """Floats with quiet NaNs in place of all others, whose conversion is an invalid operation."""
+    bits = np.dtype(f"u{x.dtype.itemsize}")
+    magnitude = x.view(bits) & bits.type((1 << 8 * bits.itemsize - 1) - 1)
+    return np.where(magnitude > np.asarray(_extremes(x.dtype)[1], x.dtype).view(bits), np.asarray(np.nan, x.dtype), x)
 
 
 def interval(value: Value, low: Value, high: Value, anything: Value | bool = False) -> Bounded:
@@ -201,6 +213,19 @@ def _counts(op: Operation) -> Function:
         value, low, high = (part.astype(np.int64).reshape(-1) for part in parts(x))
         sure = low == high
         return interval(count(value, value), count(low[sure], high[sure]), count(low, high))
+
+    return applied
+
+
+def _gather(op: Operation) -> Function:
+    """Elements that certain indices pick keep their bounds; what an uncertain one picks may be anything."""
+    pick = MEANINGS[op.name](op)
+
+    def applied(x: Bounded, index: Bounded) -> Bounded:
+        if not isinstance(x, Interval) and not isinstance(index, Interval):
+            return pick(x, index)
+        at, first, last = parts(index)
+        return interval(*(pick(part, at) for part in parts(x)), first != last)
 
     return applied
 
@@ -616,6 +641,9 @@ def _dot(a: Bounded, b: Bounded, acc: Bounded, precision: str | None = None) -> 
     finite_operands = np.isfinite(np.matmul(np.isinf(wide[0]) | np.isnan(wide[0]), np.ones_like(wide[1])) * 0.0)
     overflow = (size + wander > 0.99 * largest) & finite_operands & ~(special & ~np.isfinite(middle))
     overflow = overflow | (special & (rest > 0.99 * largest)) | (~np.isfinite(size) & ~(wander == 0))
+    # What may be anything is no width round its nominal value, which may be NaN where the machine's is none.
+    open_a, open_b = (is_anything(x).any(axis, keepdims=True) for x, axis in ((a, -1), (b, -2)))
+    overflow = overflow | open_a | open_b | is_anything(acc)
     ends = _either_zero(value, (middle - slack).astype(value.dtype), (middle + slack).astype(value.dtype))
     return interval(value, *ends, overflow)
 
@@ -654,6 +682,7 @@ _OWN: dict[str, Callable[[Operation], Function]] = {
     tile.ReduceOp.name: _reduce,
     tile.ScanOp.name: _scan,
     tile.HistogramOp.name: _counts,
+    tile.GatherOp.name: _gather,
 }
 
 
@@ -801,7 +830,7 @@ def mismatches(found: np.ndarray, allowed: Interval) -> np.ndarray:
     value, low, high = allowed.parts
     if not ta.is_float(value.dtype):
         return np.argwhere((found < low) | (found > high))
-    wide, bottom, top = (x.astype(F64) for x in (found, low, high))
+    wide, bottom, top = (_quiet(x).astype(F64) for x in (found, low, high))
     fine = ((wide >= bottom) & (wide <= top)) | (np.isnan(wide) & np.isnan(bottom)) | is_anything(allowed)
     return np.argwhere(~fine)
 

@@ -59,7 +59,7 @@ def _float_to_integer(to: str, source: str, rounding: str) -> Convert:
     above = float(info.max) + 1 if info.bits < 64 else 2.0 ** (63 if dtype.kind == "i" else 64)
 
     def convert(a: Array) -> Array:
-        value = integral(a.astype(np.float64))
+        value = integral(np.where(np.isnan(a), np.asarray(np.nan, a.dtype), a).astype(np.float64))  # a signalling NaN cannot be converted
         bad = np.isnan(value)
         over, under = value >= above, value < info.min
         with np.errstate(invalid="ignore"):

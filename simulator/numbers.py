@@ -23,6 +23,7 @@ Example: 1 + 2**-24 + 2**-60 lies just above a tie of f32, so one rounding goes 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -219,17 +220,17 @@ def fma32(a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.float32]
 
 def fma64(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.float64]:
     """a*b + c rounded once to f64, to nearest even, element by element in integers."""
-    return np.asarray(_fma64(a, b, c), np.float64)
+    with np.errstate(invalid="ignore"):  # a product of infinity and zero, and infinities of both signs: NaN, as the machine's
+        return np.asarray(_fma64(a, b, c), np.float64)
 
 
 def _fma64_one(a: float, b: float, c: float) -> float:
-    if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
-        with np.errstate(invalid="ignore"):
-            return float(np.float64(a) * np.float64(b) + np.float64(c))
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return a * b + c
     (an, ad), (bn, bd), (cn, cd) = (float(v).as_integer_ratio() for v in (a, b, c))
     numerator, denominator = an * bn * cd + cn * ad * bd, ad * bd * cd
     if numerator == 0:
-        return float(np.float64(a) * np.float64(b) + np.float64(c))  # the sign of zero
+        return a * b + c  # the sign of zero
     try:
         return numerator / denominator  # Python rounds the quotient of two integers once
     except OverflowError:

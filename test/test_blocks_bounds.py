@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from itertools import permutations
 from pathlib import Path
 
@@ -210,6 +211,74 @@ def test_finite_parts_may_overflow_to_the_other_infinity():
     column, zero = np.ones((3, 1), ta.BF16), np.zeros((1, 1), np.float32)
     assert is_anything(dot(np.array([[-np.inf, 2e38, 2e38]], ta.BF16), column, zero))
     assert not isinstance(dot(np.array([[-np.inf, 2e38, 5e37]], ta.BF16), column, zero), Interval)
+
+
+ANYTHING = Interval(np.array(np.nan, np.float32), np.array(-np.inf, np.float32), np.array(np.inf, np.float32))
+
+
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("number", [0.0, 1.0, -np.inf, np.inf, np.nan])
+def test_an_operand_of_a_dot_that_may_be_anything_is_not_its_nominal_nan(which, number):
+    """In a product with zeros its width says nothing either."""
+    kinds = ["tensor<2x3xf32>", "tensor<3x4xf32>", "tensor<2x4xf32>"]
+    dot = meaning_of(f"%r = tile.dot %a, %b, %c : {', '.join(kinds[:2])} -> {kinds[2]}", dict(zip("abc", kinds)))
+    certain = [np.zeros(shape, np.float32) for shape in ((2, 3), (3, 4), (2, 4))]
+    operands: list = list(certain)
+    operands[which] = Interval(*(certain[which].copy() for _ in range(3)))
+    for part, end in zip(operands[which].parts, ANYTHING.parts):
+        part[0, 0] = end
+    image = dot(*operands)
+    certain[which][0, 0] = number
+    assert len(mismatches(parts(dot(*certain))[0], image)) == 0
+    reached = {0: [[1, 1, 1, 1], [0] * 4], 1: [[1, 0, 0, 0]] * 2, 2: [[1, 0, 0, 0], [0] * 4]}[which]
+    assert is_anything(image).astype(int).tolist() == reached
+
+
+@pytest.mark.parametrize("line", [*ELEMENTWISE, *APPROXIMATED, "tile.reduce sum %a axis 1 : {t} -> tensor<4xf32>", "tile.reduce prod %a axis 1 : {t} -> tensor<4xf32>",
+                                  "tile.reduce max %a axis 1 : {t} -> tensor<4xf32>", "tile.reduce argmin %a axis 1 : {t} -> tensor<4xi32>",
+                                  "tile.scan sum %a axis 1 : {t} -> {t}", "tile.scan max %a axis 1 : {t} -> {t}"])
+def test_what_may_be_anything_is_not_its_nominal_nan(line):
+    t = "tensor<4x6xf32>"
+    function = meaning_of(f"%r = {line.format(t=t, i1='tensor<4x6xi1>')}", dict.fromkeys("abc", t))
+    names = [name for name in "abc" if f"%{name}" in line]
+    certain = [np.full((4, 6), 0.5, np.float32) for _ in names]
+    for position in range(len(names)):
+        operands: list = list(certain)
+        operands[position] = Interval(*(np.full((4, 6), end, np.float32) for end in ANYTHING.parts))
+        image = function(*operands)
+        for number in (0.0, 2.0, -np.inf, np.inf, np.nan):
+            given = list(certain)
+            given[position] = np.full((4, 6), number, np.float32)
+            image_parts = image if isinstance(image, Interval) else Interval(image, image, image)
+            assert len(mismatches(parts(function(*given))[0], image_parts)) == 0, (position, number)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32", "f64"])
+def test_signalling_nans_are_compared_without_an_invalid_operation(kind):
+    dtype = DTYPES[kind]
+    signalling = {"f16": 0x7D01, "bf16": 0x7F81, "f32": 0x7F800001, "f64": 0x7FF0000000000001}[kind]
+    x = np.array([signalling], np.dtype(f"u{np.dtype(dtype).itemsize}")).view(dtype)
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(mismatches(x, Interval(x, x, x))) == 0
+        assert not is_anything(Interval(x, x, x)).any()
+        assert len(mismatches(x, Interval(np.ones_like(x), np.ones_like(x), np.ones_like(x)))) == 1
+
+
+@pytest.mark.parametrize("kind", ["i1", "f32", "i64"])
+def test_gathers_are_sound_and_keep_bounds(kind):
+    rng = np.random.default_rng(4)
+    types = {"a": f"tensor<4x6x{kind}>", "b": "tensor<4x9xi32>"}
+    gather = meaning_of(f"%r = tile.gather %a[%b] axis 1 : {types['a']}[{types['b']}] -> tensor<4x9x{kind}>", types)
+    low = np.zeros((4, 6), np.bool_) if kind == "i1" else (rng.standard_normal((4, 6)) * 10).astype({"f32": np.float32, "i64": np.int64}[kind])
+    x = Interval(low, low, ~low if kind == "i1" else low + 2)
+    first = rng.integers(-2, 8, (4, 9)).astype(np.int32)
+    last = first + (rng.random((4, 9)) < 0.3)
+    image = gather(x, Interval(first, first, last.astype(np.int32)))
+    assert (is_anything(image) == (first != last)).all() or kind == "i1"
+    inside = (first >= 0) & (first < 6) & (first == last)
+    assert ((image.high != image.low) == (np.take_along_axis(x.high != x.low, np.clip(first, 0, 5), 1)))[inside].all()
+    assert not image.high[(first == last) & ~inside].any()
 
 
 def test_a_dot_of_small_integers_is_exact_and_one_of_fractions_is_not():

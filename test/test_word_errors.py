@@ -330,6 +330,36 @@ def counted_in_unknown_bins(x: Array[i32, N]):
     #                             ^ a tile's extents must be known when compiling, found the dimension N -> use an integer or a tesela.constexpr parameter; a load past the edge of an array reads zeros
 
 
+@wrong
+def taken_by_floats(x: Array[f32, N]):
+    y = tesela.take_along_axis(x[0:16], x[16:32], 0)
+    #                                  ^ an index must be an integer, found the tile f32[16] -> convert it: x.to(tesela.i32)
+
+
+@wrong
+def taken_by_a_number(x: Array[f32, N]):
+    y = tesela.take_along_axis(x[0:16], 3, 0)
+    #                                   ^ tesela.take_along_axis takes a tile, found the Python number 3
+
+
+@wrong
+def taken_in_another_rank(x: Array[f32, M, N], i: Array[i32, N]):
+    y = tesela.take_along_axis(x[0:4, 0:16], i[0:16], 1)
+    #                                        ^ tesela.take_along_axis takes indices of as many dimensions as the tile, 2, found the tile i32[16] -> x[None] adds one
+
+
+@wrong
+def taken_along_no_axis(x: Array[f32, N], i: Array[i32, N]):
+    y = tesela.take_along_axis(x[0:16], i[0:16], axis=1)
+    #                                                 ^ axis 1 is outside the 1 dimension of the tile
+
+
+@wrong
+def taken_from_other_rows(x: Array[f32, M, N], i: Array[i32, M, N]):
+    y = tesela.take_along_axis(x[0:4, 0:16], i[0:8, 0:16], 1)
+    #                                        ^ tesela.take_along_axis: the shapes (4, 16) and (8, 16) do not broadcast but along axis 1
+
+
 # --- Atomic updates ---
 
 

@@ -160,41 +160,57 @@ def exchange(ctx: Context, regs: SSAValue, kind: Attribute, source: Side, result
     """A tile from one layout to another through shared memory: every element is written by its first holder at its linear index and read by
     all who need it. A side is (layout, extents of the tile, strides of the linear index). Padding is neither written nor read. A tile that shared memory does
     not hold goes in parts."""
-    size = memory_bytes(kind)
-    layout, shape, strides = source
-    elements = prod(shape)
+    layout, shape, _ = result
+    base, parts = parts_of_exchange(ctx, prod(source[1]), memory_bytes(kind))
+    loaded: SSAValue | None = None
+    for start, count in parts:
+        write_scratch(ctx, base, regs, kind, source, start, count)
+        address, offsets, inside = _linear(ctx, base, memory_bytes(kind), *result, start, count)
+        loaded = read_scratch(ctx, kind, layout.num_values, address, offsets, inside, loaded)
+    assert loaded is not None, "a tile has elements"
+    return from_scratch(ctx, loaded, kind, layout.num_values)
+
+
+def parts_of_exchange(ctx: Context, elements: int, size: int) -> tuple[int, list[tuple[int, int | None]]]:
+    """Where so many elements of `size` bytes go in shared memory, and in which parts one after another: (first element, number; None for all)."""
     parts = -(-elements * size // exchange_room(ctx))
     if parts > MOST_PARTS:
         parts = 1  # what does not fit is said, by bytes, when all of the kernel is known
     step = -(-elements // parts)
     if parts > 1:
-        ctx.note(f"a tile of {elements * size} bytes changes its layout in {parts} parts, one after another: shared memory does not hold more at once")
-    base = ctx.scratch(step * size)
-    n = layout.num_values
-    bits = element_bits(kind)
+        ctx.note(f"a tile of {elements * size} bytes goes through shared memory in {parts} parts, one after another: it does not hold more at once")
+    return ctx.scratch(step * size), [(start, None if parts == 1 else min(step, elements - start)) for start in range(0, elements, step)]
+
+
+def write_scratch(ctx: Context, base: int, regs: SSAValue, kind: Attribute, side: Side, start: int, count: int | None) -> None:
+    """The elements of a tile from linear index `start` on, `count` or all, to shared memory between two barriers, each by its first holder."""
+    layout, n, bits = side[0], side[0].num_values, element_bits(kind)
     if bits == 1:
         regs = ctx.inst("selp.b16", [ctx.const(1, "b16"), ctx.const(0, "b16"), regs], [reg("b16", n)])
     else:
         regs = one_each(ctx, regs, kind, n)
-    form = f"b{max(8, bits)}"
-    many = reg("b16" if bits <= 16 else f"b{bits}", result[0].num_values)
-    loaded: SSAValue | None = None
-    for start in range(0, elements, step):
-        count = None if parts == 1 else min(step, elements - start)
-        ctx.barrier()  # the scratch may still be read for something else
-        address, offsets, inside = _linear(ctx, base, size, layout, shape, strides, start, count)
-        ctx.inst(f"st.shared.{form}", [address, regs], offsets=offsets, guard=ctx.both(inside, ctx.first_holder(layout)))
-        ctx.barrier()
-        address, offsets, inside = _linear(ctx, base, size, *result, start, count)
-        if inside is None:
-            loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets)
-        else:
-            before = loaded if loaded is not None else ctx.splat(ctx.const(0, many.cls), many.count)
-            loaded = ctx.inst(f"ld.shared.{form}", [address], [many], offsets=offsets, guard=inside, init=[before])
-    assert loaded is not None, "a tile has elements"
-    if bits == 1:
-        return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", many.count)])
-    return from_one_each(ctx, loaded, kind, many.count)
+    ctx.barrier()  # the scratch may still be read for something else
+    address, offsets, inside = _linear(ctx, base, memory_bytes(kind), *side, start, count)
+    ctx.inst(f"st.shared.b{max(8, bits)}", [address, regs], offsets=offsets, guard=ctx.both(inside, ctx.first_holder(layout)))
+    ctx.barrier()
+
+
+def read_scratch(
+    ctx: Context, kind: Attribute, n: int, address: SSAValue, offsets: Sequence[int], inside: SSAValue | None, before: SSAValue | None
+) -> SSAValue:
+    """n elements from shared memory, where `inside` holds; elsewhere what `before` holds, or zero. `from_scratch` makes a tile's registers of them."""
+    bits = element_bits(kind)
+    form, many = f"ld.shared.b{max(8, bits)}", reg("b16" if bits <= 16 else f"b{bits}", n)
+    if inside is None:
+        return ctx.inst(form, [address], [many], offsets=offsets)
+    before = before if before is not None else ctx.splat(ctx.const(0, many.cls), n)
+    return ctx.inst(form, [address], [many], offsets=offsets, guard=inside, init=[before])
+
+
+def from_scratch(ctx: Context, loaded: SSAValue, kind: Attribute, n: int) -> SSAValue:
+    if element_bits(kind) == 1:
+        return ctx.inst("setp.ne.s16", [loaded, ctx.const(0, "b16")], [reg("pred", n)])
+    return from_one_each(ctx, loaded, kind, n)
 
 
 MOST_PARTS = 16

@@ -229,7 +229,7 @@ class Generator:
         choices: dict[Callable[[Body, Scope], None], int] = {
             self.binary: 7, self.unary: 4, self.cast: 3, self.choose: 2, self.more: 3, self.reduce: 2, self.scan: 1, self.spread: 2,
             self.move: 1, self.reshape: 1, self.dot: 1, self.fma: 1, self.save: 1, self.divide: 1, self.compare: 1,
-            self.pair: 1, self.count: 1, self.gather: 2, self.scatter: 1, self.atomic: 1, self.inline: 1, self.say: 1, self.promise: 1,
+            self.pair: 1, self.count: 1, self.take: 1, self.gather: 2, self.scatter: 1, self.atomic: 1, self.inline: 1, self.say: 1, self.promise: 1,
         }  # fmt: skip
         if scope.depth < 2:
             choices |= {self.loop: 2, self.repeat: 1, self.branch: 1}
@@ -335,6 +335,16 @@ class Generator:
         if a := self.pick(scope, lambda t: bool(t.shape) and t.element == "i32"):
             bins = self.random.choice(self.extents)
             self.add(body, scope, Type("i32", (bins,)), "tile.histogram", [a[0]], bins=bins)
+
+    def take(self, body: Body, scope: Scope) -> None:
+        """Elements along an axis by a tile of indices, some of them outside."""
+        if a := self.pick(scope, lambda t: bool(t.shape)):
+            axis, shape = self.random.randrange(len(a[1].shape)), a[1].shape
+            extent = self.random.choice((shape[axis], shape[axis], *self.extents))
+            index = Type(self.random.choice(("i32", "i32", "i64")), (*shape[:axis], extent, *shape[axis + 1 :]))
+            if prod(index.shape) <= TILE_LIMIT:
+                args = [a[0], self.of_type(body, scope, index)]
+                self.add(body, scope, Type(a[1].element, index.shape), "tile.gather", args, axis=axis, wrap=self.random.random() < 0.8)
 
     def spread(self, body: Body, scope: Scope) -> None:
         if a := self.pick(scope, lambda t: 1 <= len(t.shape) <= 2):

@@ -496,6 +496,18 @@ class _Renderer:
         result = Type("i32", (node.attrs["bins"],))
         self.define(node, result, f"tile.histogram {self.name(node.args[0])} : {kind} -> {result}")
 
+    def op_gather(self, node: Node) -> None:
+        """`axis`; `wrap`: indices are taken modulo one more than the extent, so that most are inside."""
+        kind, index = (self.typed(arg) for arg in node.args)
+        axis = node.attrs["axis"]
+        require(index.element in ("i32", "i64") and axis < len(kind.shape) == len(index.shape))
+        require(all(a == b for dim, (a, b) in enumerate(zip(kind.shape, index.shape)) if dim != axis))
+        result = Type(kind.element, index.shape)
+        place = self.name(node.args[1])
+        if node.attrs["wrap"]:
+            place = self.temporary(f"arith.remui {place}, {self.splat(index, str(kind.shape[axis] + 1))} : {index}")
+        self.define(node, result, f"tile.gather {self.name(node.args[0])}[{place}] axis {axis} : {kind}[{index}] -> {result}")
+
     def op_dot(self, node: Node) -> None:
         """`precision`: of f32 operands "tf32", else ""."""
         a, b, c = (self.typed(arg) for arg in node.args)
