@@ -511,7 +511,7 @@ def _is_constant(value: Any) -> bool:
 
 def _read_signature(function: FunctionType) -> tuple[Parameter, ...]:
     params = []
-    for param in inspect.signature(function).parameters.values():
+    for param in inspect.signature(function, follow_wrapped=False).parameters.values():
         if param.kind in (param.VAR_POSITIONAL, param.VAR_KEYWORD):
             raise _signature_error(function, param.name, "a kernel has no * or ** parameters", "name each argument")
         annotation: Any = param.annotation

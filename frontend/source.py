@@ -13,9 +13,13 @@ walked twice: what its body reads before writing is live at its end too.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
-from collections.abc import Iterable
+import linecache
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
+from tokenize import TokenError
 from types import CellType, CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -107,13 +111,18 @@ def _read_text(function: FunctionType) -> SourceText:
     if found is not None and found.file == code.co_filename:  # code objects of different files may be equal
         return found
     try:
-        lines, first = inspect.getsourcelines(function)
+        # Of the code, not of the function: a wrapper of functools.wraps would be passed over for what it wraps.
+        lines, first = inspect.getsourcelines(code)
+    except (TokenError, SyntaxError, IndexError):
+        raise _changed(function) from None
     except (OSError, TypeError):
         raise TeselaError.at(
             Location(code.co_filename, code.co_firstlineno, 1),
             f"the source of {function.__name__} cannot be read",
             "define it in a file or a notebook cell: a kernel is compiled from its source text",
         ) from None
+    if _is_of_a_file(function) and not _is_in(code.co_filename, code):
+        raise _changed(function)
     text = "".join(lines)
     # An indented function stands under an `if`: no dedenting, so that columns and multi-line strings stay what they are.
     indented = lines[0][:1].isspace()
@@ -136,6 +145,54 @@ def _read_text(function: FunctionType) -> SourceText:
     local_names = frozenset(parameters | flow.assigned_names)
     found = _TEXTS[code] = SourceText(code.co_filename, definition, lines, first, local_names, flow)
     return found
+
+
+def _changed(function: FunctionType) -> TeselaError:
+    code = function.__code__
+    return TeselaError.at(
+        Location(code.co_filename, code.co_firstlineno, 1),
+        f"the file has changed since {function.__name__} was imported from it: what stands there now is not what it was made from",
+        "import it again (importlib.reload), or start the process again",
+    )
+
+
+def _is_of_a_file(function: FunctionType) -> bool:
+    """Whether its code is what Python's own compiler made of the text in a file: a loader of another kind may have rewritten it (pytest's rewrites assertions)."""
+    return type(function.__globals__.get("__loader__")) is SourceFileLoader and not function.__code__.co_filename.startswith("<")
+
+
+def _is_in(path: str, code: CodeType) -> bool:
+    """Whether the text of a file, compiled, has this code at its line. (Compiled as a whole: what a definition becomes depends on what the module imports.)"""
+    lines = tuple(linecache.getlines(path))
+    try:
+        return any(_is_same(found, code) for found in _codes_at(lines, path).get((code.co_firstlineno, code.co_name), ()))
+    except SyntaxError:
+        return False
+
+
+@functools.lru_cache(16)
+def _codes_at(lines: tuple[str, ...], path: str) -> dict[tuple[int, str], list[CodeType]]:
+    """All codes of a module, by line and name."""
+    found: dict[tuple[int, str], list[CodeType]] = {}
+    left = [compile("".join(lines), path, "exec", dont_inherit=True)]
+    while left:
+        code = left.pop()
+        found.setdefault((code.co_firstlineno, code.co_name), []).append(code)
+        left += _codes(code)
+    return found
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    return (const for const in code.co_consts if isinstance(const, CodeType))
+
+
+def _is_same(a: CodeType, b: CodeType) -> bool:
+    """Whether two codes do the same: all but the places of their lines."""
+    if (a.co_code, a.co_names, a.co_varnames, a.co_freevars, a.co_cellvars) != (b.co_code, b.co_names, b.co_varnames, b.co_freevars, b.co_cellvars):
+        return False
+    return len(a.co_consts) == len(b.co_consts) and all(
+        _is_same(x, y) if isinstance(x, CodeType) and isinstance(y, CodeType) else repr(x) == repr(y) for x, y in zip(a.co_consts, b.co_consts, strict=True)
+    )
 
 
 class Flow:

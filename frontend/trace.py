@@ -647,7 +647,7 @@ class Tracer:
             raise self.error(f"{function.__name__} calls itself, or calls are nested deeper than {MAX_INLINE_DEPTH}", "write a loop")
         source = SourceFunction(function)
         try:
-            bound = inspect.signature(function).bind(*args, **kwargs)
+            bound = inspect.signature(function, follow_wrapped=False).bind(*args, **kwargs)
         except TypeError as error:
             raise self.error(f"{function.__name__}: {error}") from None
         bound.apply_defaults()
@@ -773,7 +773,7 @@ def trace_kernel(
 
 def _is_default(function: FunctionType, name: str, value: Any) -> bool:
     """Whether an argument has the function's default for it, a value of the Python world."""
-    return inspect.signature(function).parameters[name].default is value
+    return inspect.signature(function, follow_wrapped=False).parameters[name].default is value
 
 
 BUILTINS: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -655,3 +656,31 @@ def test_new_dimensions_in_the_slices_of_an_array():
     outer(x, y, out, rows, device="sim")
     np.testing.assert_array_equal(out, x[:, None] * x[None, :])
     np.testing.assert_array_equal(rows, y[1, None, :] + y[0, :, None])
+
+
+def scaled_after(factor):
+    def decorate(function):
+        @functools.wraps(function)
+        def wrapper(x):
+            return function(x) * factor
+
+        return wrapper
+
+    return decorate
+
+
+@scaled_after(10.0)
+def plus_one(x):
+    return x + 1.0
+
+
+@tesela.kernel
+def calls_what_is_wrapped(x: Array[f32, M], y: Array[f32, M]):
+    tesela.grid(1)
+    y[0:8] = plus_one(x[0:8])
+
+
+def test_a_wrapper_of_functools_is_what_is_called():
+    x, y = random(8), np.zeros(8, np.float32)
+    run(calls_what_is_wrapped, {}, x=x, y=y)
+    np.testing.assert_array_equal(y, (x + np.float32(1)) * np.float32(10))

@@ -11,7 +11,6 @@ import pytest
 from simulator_harness import kernel
 
 from tesela.dialects.diagnostics import TeselaError
-from tesela.dialects.launch_plan import TensorMap
 from tesela.simulator import JudgedError, Memory, judge, launch, settings
 from tesela.simulator.profile import Profile, bank_wavefronts, sectors
 from tesela.simulator.reports import KINDS

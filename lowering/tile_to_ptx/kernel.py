@@ -26,7 +26,22 @@ from ...passes.access import memory_bytes
 from ...passes.alloc_shared import SCRATCH_ALIGNMENT
 from ...passes.base import Pass, PassContext
 from ...passes.dot_rules import round_up
-from . import channels, dots, elementwise, gathers, indexed, inline, memory, messages, pairs, parts, reduce, roles, scan, shapes  # noqa: F401 -- they register their handlers
+from . import (  # noqa: F401 -- they register their handlers
+    channels,
+    dots,
+    elementwise,
+    gathers,
+    indexed,
+    inline,
+    memory,
+    messages,
+    pairs,
+    parts,
+    reduce,
+    roles,
+    scan,
+    shapes,
+)
 from .context import Context, lowers, scalar_class
 from .control import lower_block
 from .prologue import place_prologue
