@@ -1,7 +1,7 @@
 """What kernels say while they run, `print` and failed `assert`s: the sites that the program has, and the buffer that they write records to. No xDSL.
 
-The launcher passes the address of a buffer. Its first 8 bytes count the bytes of all records, also of those that found no room; from HEADER_BYTES
-on the records follow one another, each a multiple of 8 bytes:
+The launcher passes the address of a buffer. Its first 8 bytes count the bytes of all records, also of those that found no room; the next 8 have a bit for each assertion that failed, which prints
+cannot crowd out (`failure_bit`); from HEADER_BYTES on the records follow one another, each a multiple of 8 bytes:
 
     site (4 bytes, the rest of 8 unused) · the block's coordinates (8 bytes each) · each value, its elements in row-major order, padded to 8 bytes
 
@@ -21,6 +21,15 @@ UNIT = 8
 """Records and their parts begin at multiples of so many bytes."""
 
 ELEMENT_BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "index": 8, "ui8": 1, "f8E4M3FN": 1, "f8E5M2": 1, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+
+
+FAILURES_AT = 8
+"""Where the bits of failed assertions are, in bytes from the start of the buffer."""
+
+
+def failure_bit(site: int) -> int:
+    """The bit that says that an assertion, given by its number among the program's sites, failed; those from 63 on share the last."""
+    return 1 << min(site, 63)
 
 
 def padded(nbytes: int) -> int:

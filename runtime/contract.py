@@ -21,7 +21,8 @@ from .arrays import ELEMENT_TYPES, ArrayView, fits
 MAX_GRID = (2**31 - 1, 65535, 65535)
 """Blocks of a grid per coordinate (CUDA C++ Programming Guide, "Compute Capabilities", technical specifications)."""
 
-INTEGER_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
+INTEGER_RANGES = {"i1": (0, 1), "ui8": (0, 255)} | {name: (-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in (("i8", 8), ("i16", 16), ("i32", 32), ("i64", 64), ("index", 64))}
+"""The least and the largest value of each integer type."""
 
 
 @dataclass(frozen=True)
@@ -219,15 +220,15 @@ class Contract:
             value = value.item()
         if not isinstance(value, int | float):
             raise self.error(f"{arg.name} is a {type(value).__name__}, but a number is required ({arg.dtype})")
-        bits = INTEGER_BITS.get(arg.dtype)
-        if bits is None:
+        range_ = INTEGER_RANGES.get(arg.dtype)
+        if range_ is None:
             try:
                 return float(value)
             except OverflowError:
                 raise self.error(f"{arg.name} is an integer of {value.bit_length()} bits, which no float holds ({arg.dtype})") from None
         if isinstance(value, float):
             raise self.error(f"{arg.name} = {value} is a float, but an integer is required ({arg.dtype})")
-        low, high = (0, 1) if bits == 1 else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        low, high = range_
         if not low <= value <= high:
             raise self.error(f"{arg.name} = {value} does not fit {arg.dtype}, which holds {low} to {high}")
         return int(value)

@@ -51,7 +51,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from .contract import INTEGER_BITS
+from .contract import INTEGER_RANGES
 
 F32_MAX = 3.4028234663852886e38
 INVALID_CONTEXT = 201
@@ -211,9 +211,9 @@ def _scalar_lines(i: int, one: Given) -> list[str]:
     packer = _PACKERS.get(one.dtype)
     if packer is None:
         return [slow]
-    if one.dtype in INTEGER_BITS:
-        bits = INTEGER_BITS[one.dtype]
-        fits = f"type(a{i}) is int and {-(2 ** (bits - 1))} <= a{i} <= {2 ** (bits - 1) - 1}"
+    if one.dtype in INTEGER_RANGES:
+        low, high = INTEGER_RANGES[one.dtype]
+        fits = f"type(a{i}) is int and {low} <= a{i} <= {high}"
     else:
         fits = f"type(a{i}) is float" + (f" and {-F32_MAX!r} <= a{i} <= {F32_MAX!r}" if one.dtype == "f32" else "")
     return [f"if {fits}:", f"    {packer}(block, {one.offset}, a{i})", "else:", f"    {slow}"]

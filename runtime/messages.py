@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dialects.device_messages import BUFFER_BYTES, HEADER_BYTES, UNIT, MessageSite, block_text
+from ..dialects.device_messages import BUFFER_BYTES, FAILURES_AT, HEADER_BYTES, UNIT, MessageSite, block_text, failure_bit
 from ..dialects.diagnostics import Diagnostic, Location, TeselaError
 from ..dialects.launch_plan import LaunchPlan
 from . import driver
@@ -69,6 +69,10 @@ def deliver(plan: LaunchPlan, data: np.ndarray) -> None:
             failed.setdefault(site, []).append(coordinates)
     if written > room:
         print(f"{plan.name}: {written - room} bytes of messages did not fit the buffer of {room}, and were lost")
+    bits = int(data[FAILURES_AT:HEADER_BYTES].view(np.uint64)[0])
+    for number, site in enumerate(plan.messages):
+        if site.kind == "assert" and bits & failure_bit(number) and site not in failed and (number < 63 or not failed):
+            failed[site] = []  # its message was lost
     if failed:
         raise AssertionsFailed([_failure(plan, site, blocks) for site, blocks in failed.items()])
 
@@ -85,6 +89,6 @@ def _read(site: MessageSite, record: np.ndarray) -> tuple[tuple[int, ...], list[
 
 def _failure(plan: LaunchPlan, site: MessageSite, blocks: Sequence[tuple[int, ...]]) -> Diagnostic:
     place = Location(site.file, site.line, site.column) if site.file else None
-    where = f" in {block_text(blocks[0])}" if blocks[0] else ""
+    where = f" in {block_text(blocks[0])}" if blocks and blocks[0] else ""
     more = f" and {len(blocks) - 1} more" if len(blocks) > 1 else ""
     return Diagnostic("error", f"{plan.name}: assertion failed{where}{more}: {site.text}", place)

@@ -13,7 +13,7 @@ from tesela.dialects.layout import TVLayout
 from tesela.passes.gathers import plan_gather
 
 M, N, K, L = tesela.dims("M N K L")
-T, I = tesela.dtype("T"), tesela.dtype("I")
+T, INDEX = tesela.dtype("T"), tesela.dtype("I")
 TYPES = {
     f64: np.float64, f32: np.float32, f16: np.float16, bf16: ml_dtypes.bfloat16, f8E4M3FN: ml_dtypes.float8_e4m3fn, f8E5M2: ml_dtypes.float8_e5m2,
     i64: np.int64, i32: np.int32, i16: np.int16, i8: np.int8, ui8: np.uint8,
@@ -34,17 +34,17 @@ def indices(rng: np.random.Generator, extent: int, shape: tuple[int, ...], dtype
 
 
 @tesela.kernel
-def lines(x: Array[T, M], index: Array[I, N], y: Array[T, N], X: tesela.constexpr, Y: tesela.constexpr):
+def lines(x: Array[T, M], index: Array[INDEX, N], y: Array[T, N], X: tesela.constexpr, Y: tesela.constexpr):
     y[0:Y] = tesela.take_along_axis(x[0:X], index[0:Y], 0)
 
 
 @tesela.kernel
-def planes(x: Array[T, M, N], index: Array[I, K, L], y: Array[T, K, L], X: tesela.constexpr, Y: tesela.constexpr, AXIS: tesela.constexpr):
+def planes(x: Array[T, M, N], index: Array[INDEX, K, L], y: Array[T, K, L], X: tesela.constexpr, Y: tesela.constexpr, AXIS: tesela.constexpr):
     y[0 : Y[0], 0 : Y[1]] = tesela.take_along_axis(x[0 : X[0], 0 : X[1]], index[0 : Y[0], 0 : Y[1]], AXIS)
 
 
 @tesela.kernel
-def cubes(x: Array[T, M, N, K], index: Array[I, M, N, L], y: Array[T, M, N, L], X: tesela.constexpr, COUNT: tesela.constexpr):
+def cubes(x: Array[T, M, N, K], index: Array[INDEX, M, N, L], y: Array[T, M, N, L], X: tesela.constexpr, COUNT: tesela.constexpr):
     """Along the last axis, and along the others by permutations of both."""
     t, i = x[0 : X[0], 0 : X[1], 0 : X[2]], index[0 : X[0], 0 : X[1], 0:COUNT]
     last = tesela.take_along_axis(t, i)

@@ -123,6 +123,23 @@ def test_messages_without_room_are_counted(capsys):
     assert lines[-1] == f"floods: {300 * record - room} bytes of messages did not fit the buffer of {room}, and were lost"
 
 
+@tesela.kernel
+def floods_and_fails(x: Array[f32, N]):
+    i = tesela.grid(N)
+    for _ in tesela.range(0, 300):
+        print(i, x[0:1024])
+    assert x[i] > 1, "late"
+    assert x[i] < 9, "never"
+
+
+def test_an_assertion_is_not_lost_with_its_message(capsys):
+    with pytest.raises(TeselaError) as caught:
+        floods_and_fails(np.zeros(1, np.float32), device="sim")
+    assert [d.message for d in caught.value.diagnostics] == ["floods_and_fails: assertion failed: late"]
+    assert caught.value.diagnostics[0].location.line == line_in(floods_and_fails, '"late"')
+    assert "were lost" in said(capsys)[-1]
+
+
 def test_a_kernel_that_says_nothing_has_no_buffer():
     assert [param.kind for param in checks.compile("sm_80").variant().plan.params].count("messages") == 1
 

@@ -1,7 +1,8 @@
 """Lowering of tile.print and tile.assert: records in the launch's buffer (`dialects/device_messages.py`).
 
 One thread of the block reserves the bytes of a record by an atomic addition to the buffer's count and tells the others its place through shared
-memory; then each value is written by those who hold it. A record that finds no room is counted, not written. Blocks never wait for the host.
+memory; then each value is written by those who hold it. A record that finds no room is counted, not written; that an assertion failed is
+said by a bit, too. Blocks never wait for the host.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import SSAValue
 
 from ...dialects import tile
-from ...dialects.device_messages import BUFFER_BYTES, HEADER_BYTES, UNIT
+from ...dialects.device_messages import BUFFER_BYTES, FAILURES_AT, HEADER_BYTES, UNIT, failure_bit
 from ...dialects.launch_plan import Param
 from ...dialects.ptx import reg
 from ...dialects.tile import element_type, shape_of
@@ -38,11 +39,19 @@ def _print(ctx: Context, op: tile.PrintOp) -> None:
 def _assert(ctx: Context, op: tile.AssertOp) -> None:
     failed = ctx.inst("not.pred", [ctx.get(op.condition)], [reg("pred")])
     before = dict(ctx.unsynchronised)
-    ctx.if_(failed, lambda: _record(ctx, op, ()))
+
+    def record() -> None:
+        number, buffer = _record(ctx, op, ())
+        bit = failure_bit(number)
+        mask = ctx.const(bit - (1 << 64) if bit >> 63 else bit, "b64")
+        ctx.inst("red.relaxed.gpu.global.or.b64", [buffer, mask], offsets=[FAILURES_AT], guard=ctx.one_thread())
+
+    ctx.if_(failed, record)
     ctx.unsynchronised = before  # the barriers inside are met by blocks that fail only
 
 
-def _record(ctx: Context, op: tile.PrintOp | tile.AssertOp, values: Sequence[SSAValue]) -> None:
+def _record(ctx: Context, op: tile.PrintOp | tile.AssertOp, values: Sequence[SSAValue]) -> tuple[int, SSAValue]:
+    """Gives the site's number and the buffer's address."""
     site = site_of(op)
     number = ctx.messages.setdefault(site, len(ctx.messages))
     buffer = ctx.once("messages", lambda: ctx.inst("cvta.to.global.u64", [ctx.param(Param("messages", "p_messages", ""), "b64")], [reg("b64")]))
@@ -65,6 +74,7 @@ def _record(ctx: Context, op: tile.PrintOp | tile.AssertOp, values: Sequence[SSA
             _write(ctx, value, ctx.add(at, offset))
 
     ctx.if_(fits, write)
+    return number, buffer
 
 
 def _write(ctx: Context, value: SSAValue, address: SSAValue) -> None:
