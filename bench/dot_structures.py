@@ -74,7 +74,7 @@ def products(torch: Torch, shape: tuple[int, int, int], tile: dict[str, int], pi
             with all_options(stated):
                 kernel = compile(gemm_nt.trace(T=bf16, **tile), "sm_90a", pins=pins or None)
                 systems.append(torch.checked(torch.system(label, lambda kernel=kernel: kernel(a, b, c)), c, expected, 1e-2))
-    return Case(title_of_product(shape, tile, pins), systems, flops=2 * m * n * k, nbytes=2 * (m * k + n * k + m * n), graph=m * n * k < 2**34)
+    return Case(title_of_product(shape, tile, pins), systems, flops=2 * m * n * k, nbytes=2 * (m * k + n * k + m * n))
 
 
 def attentions(torch: Torch, batch: int, heads: int, length: int, head: int, causal: bool) -> Case:

@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from peers import GRAPH_BYTES, Torch, show
+from peers import Torch, show
 from rounds import GPU, Case, Results, measure
 
 import tesela
@@ -59,7 +59,7 @@ def case(torch: Torch, m: int, n: int, k: int, output: str) -> Case:
     cublas = torch.system("cuBLAS", lambda: torch.torch.matmul(a, b.T, out=theirs))
     systems.append(torch.checked(cublas, theirs, expected, 1e-2))
     nbytes = 2 * (m * k + n * k) + c.element_size() * m * n
-    return Case(f"{m}×{n}×{k}", systems, flops=2 * m * n * k, nbytes=nbytes, graph=nbytes < GRAPH_BYTES)
+    return Case(f"{m}×{n}×{k}", systems, flops=2 * m * n * k, nbytes=nbytes)
 
 
 def main(argv: list[str] | None = None) -> int:

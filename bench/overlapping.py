@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from peers import GRAPH_BYTES, Torch, record
+from peers import Torch, record
 from rounds import GPU, Case, Results
 
 import tesela
@@ -43,7 +43,7 @@ def case(torch: Torch, m: int, n: int, k: int, slack: float) -> Case:
     cublas = torch.system("cuBLAS", lambda: torch.torch.matmul(a, b.T, out=theirs))
     systems.append(torch.checked(cublas, theirs, expected, 1e-2))
     nbytes = 2 * (m * k + n * k + m * n)
-    return Case(f"{m}×{n}×{k}", systems, flops=2 * m * n * k, nbytes=nbytes, graph=nbytes < GRAPH_BYTES)
+    return Case(f"{m}×{n}×{k}", systems, flops=2 * m * n * k, nbytes=nbytes)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

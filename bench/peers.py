@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from peers_attention import ATTENTIONS, attention
-from peers_products import DECODES, FP8S, FUSED, GEMMS, GRAPH_BYTES, OTHER_ORDERS, epilogue, fp8, fused, gemm
+from peers_products import DECODES, FP8S, FUSED, GEMMS, OTHER_ORDERS, epilogue, fp8, fused, gemm
 from peers_rows import ROWS, make_case
 from rounds import GPU, Case, Results, Row, System, measure, need_torch
 
@@ -119,7 +119,7 @@ def softmax(torch: Torch, m: int, n: int) -> Case:
 
     third = torch.torch.empty_like(x)
     systems.append(torch.tuned("Triton", triton, third, expected, 1e-5))
-    return Case(f"{m}×{n}", systems, nbytes=8 * m * n, graph=8 * m * n < GRAPH_BYTES)
+    return Case(f"{m}×{n}", systems, nbytes=8 * m * n)
 
 
 def add(torch: Torch, n: int) -> Case:
@@ -130,7 +130,7 @@ def add(torch: Torch, n: int) -> Case:
         torch.checked(torch.system("tesela", lambda: kernel(x, y, z)), z, expected, 1e-6),
         torch.checked(torch.system("torch", lambda: torch.torch.add(x, y, out=w)), w, expected, 1e-6),
     ]
-    return Case(str(n), systems, nbytes=12 * n, graph=12 * n < GRAPH_BYTES)
+    return Case(str(n), systems, nbytes=12 * n)
 
 
 BENCHMARKS: dict[str, tuple[Callable[..., Case], tuple[Any, ...]]] = {

@@ -53,8 +53,6 @@ FUSED = (
 )
 FP8S = tuple((8192, 8192, 8192, exact) for exact in (False, True))
 """Extents; whether what the tensor cores sum is added up in f32 outside of them."""
-GRAPH_BYTES = 64 * 2**20
-"""Cases that move less than this are launched through a CUDA graph."""
 
 ORDERS = {"nt": (False, True), "nn": (False, False), "tn": (True, False)}
 """Which of A and B are stored transposed: C = A·Bᵀ, A·B, Aᵀ·B."""
@@ -84,7 +82,7 @@ def gemm(torch: Torch, m: int, n: int, k: int, order: str = "nt", dtype: str = "
     systems = [torch.checked(ours, c, expected, 1e-2), torch.checked(cublas, theirs, expected, 1e-2), torch.tuned("Triton", triton, third, expected, 1e-2)]
     nbytes = 2 * (m * k + n * k + m * n)
     title = f"{m}×{n}×{k}" + ("" if (order, dtype) == ("nt", "bfloat16") else f" {order} {dtype}")
-    return Case(title, systems, flops=2 * m * n * k, nbytes=nbytes, graph=nbytes < GRAPH_BYTES)
+    return Case(title, systems, flops=2 * m * n * k, nbytes=nbytes)
 
 
 def epilogue(torch: Torch, m: int, n: int, k: int) -> Case:

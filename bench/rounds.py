@@ -24,7 +24,19 @@ from pathlib import Path
 from typing import Any
 
 from tesela.runtime import driver
-from tesela.runtime.measure import GPU, REST_SECONDS, ROUNDS, Case, Measured, Row, System, Timer, measure, rotated
+from tesela.runtime.measure import (
+    GPU,
+    GRAPH_MILLISECONDS,
+    REST_SECONDS,
+    ROUNDS,
+    Case,
+    Measured,
+    Row,
+    System,
+    Timer,
+    measure,
+    rotated,
+)
 
 __all__ = ["GPU", "Case", "Measured", "Results", "Row", "System", "Timer", "environment", "measure", "need_torch", "rotated", "write_json"]
 
@@ -67,7 +79,7 @@ class Results:
         return {
             "benchmark": self.name,
             **environment(),
-            "method": f"median of {self.rounds} rounds in rotating order, {REST_SECONDS} s of rest before each turn",
+            "method": f"median of {self.rounds} rounds in rotating order, {REST_SECONDS} s of rest before each turn; by CUDA graphs where a launch takes less than {GRAPH_MILLISECONDS} ms",
             "notes": self.notes,
             "rows": [*self.known, *(row.to_json() | named for row, named in zip(self.rows, self.arguments, strict=True))],
         }

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from peers import GEMMS, GRAPH_BYTES, Torch
+from peers import GEMMS, Torch
 from rounds import GPU, Case, Measured, Results, Row, System, measure
 
 from tesela.runtime.variants import Row as Expected
@@ -56,7 +56,7 @@ def case(torch: Torch, shape: tuple[int, int, int], slack: float) -> tuple[Case,
             system = System(label, _differs)
         systems.append(system)
     nbytes = 2 * (m * k + n * k) + 4 * m * n
-    made = Case("×".join(map(str, shape)), systems, flops=2 * m * n * k, nbytes=nbytes, graph=nbytes < GRAPH_BYTES)
+    made = Case("×".join(map(str, shape)), systems, flops=2 * m * n * k, nbytes=nbytes)
     return made, labels, whole.last.label
 
 

@@ -135,4 +135,5 @@ def biased_attention(
         acc = acc * rescale[:, None] + weights.to(v.dtype) @ v[head, j : j + BN, 0:HEAD]
         top = new_top
     total = totals.sum(axis=1)
-    out[head, row : row + BM, 0:HEAD] = (acc / tesela.where(total > 0, total, 1)[:, None]).to(out.dtype)
+    share = 1 / tesela.where(total > 0, total, 1)
+    out[head, row : row + BM, 0:HEAD] = (acc * share[:, None]).to(out.dtype)

@@ -28,7 +28,7 @@ from . import driver
 from .arrays import HOST, ArrayView, host_array
 from .kernel import DEFAULT_TARGET, Arrival, Kernel, placed
 from .launch import SIMULATOR, Call, Staging, is_host, map_arrays, simulate
-from .measure import GPU, SMALL_MILLISECONDS, Case, System, Timer, measure
+from .measure import GPU, Case, System, Timer, measure
 from .parallel import attempt_all
 from .progress import Progress
 from .variants import TOLERANCE, Choice
@@ -384,8 +384,7 @@ def _timed(
         limit = SLACK * fastest
         close = [number for number in systems if (trials[number].cost or 0.0) <= limit]
         progress.stage("measured", ROUNDS * len(close))
-        # Short launches go through graphs: otherwise the host would be timed, which takes the same for all.
-        case = Case("tuning", [systems[number] for number in close], graph=fastest < SMALL_MILLISECONDS)
+        case = Case("tuning", [systems[number] for number in close])
         row = measure(case, timer, ROUNDS, deadline=deadline, turned=progress.step)
         for number in close:
             label = labels[number]

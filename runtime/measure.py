@@ -2,8 +2,8 @@
 
 Back-to-back loops throttle on power and favour whoever runs first; the same kernels then differ by 15 %. So the systems of a case take
 turns in rotating order. A turn rests, runs once, then times a number of launches with device events; the figure is the median
-over the rounds. Kernels of a few microseconds are launched through a CUDA graph, so that the device and not the host is timed. The
-tuner chooses by this method (`autotune.py`), and bench/ compares by it.
+over the rounds. Where a launch is short the systems of a case are launched through CUDA graphs, so that the device and not the host is timed: a host that has rested takes
+up to 0.6 ms for its first launches (H200, from Python, ours and others'), and the device waits for it. The tuner chooses by this method (`autotune.py`), and bench/ compares by it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ LAUNCHES = 10
 SMALL_LAUNCHES = 40
 SMALL_MILLISECONDS = 0.1
 """A launch shorter than this is timed by SMALL_LAUNCHES at a time."""
+GRAPH_MILLISECONDS = 1.0
+"""Where a launch of the fastest system is shorter than this, launches go through a CUDA graph: ten of attention's of 0.12 ms took 0.125 to 0.19 ms each from the host, by how long
+the first ones took it, and 0.119 each in every graph (H200)."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,14 @@ class System:
 
 @dataclass(frozen=True)
 class Case:
-    """What the systems are compared on. `flops`, `nbytes`: of one launch, for TFLOP/s and GB/s; `graph`: launch through a CUDA graph."""
+    """What the systems are compared on. `flops`, `nbytes`: of one launch, for TFLOP/s and GB/s; `graph`: whether to launch through a CUDA graph; None: where
+    launches are shorter than GRAPH_MILLISECONDS."""
 
     name: str
     systems: Sequence[System]
     flops: float = 0
     nbytes: float = 0
-    graph: bool = False
+    graph: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -156,17 +160,28 @@ def measure(
     singles: dict[str, Callable[[], float]] = {}
     counts: dict[str, int] = {}
     failed: dict[str, str] = {}
+    durations: dict[str, float] = {}
     for system in case.systems:
         try:
             single = timer.prepare(system, 1, False)
             single()
-            count = launches or (SMALL_LAUNCHES if single() < SMALL_MILLISECONDS else LAUNCHES)
-            turn = timer.prepare(system, count, case.graph)
-            turn()
+            durations[system.name] = single()
         except Exception as error:  # noqa: BLE001 - a contestant may fail in any way; the results say how
-            failed[system.name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            failed[system.name] = _said(error)
         else:
-            turns[system.name], singles[system.name], counts[system.name] = turn, single, count
+            singles[system.name] = single
+    graph = case.graph if case.graph is not None else bool(durations) and min(durations.values()) < GRAPH_MILLISECONDS
+    for system in case.systems:
+        if system.name not in singles:
+            continue
+        count = launches or (SMALL_LAUNCHES if durations[system.name] < SMALL_MILLISECONDS else LAUNCHES)
+        try:
+            turn = timer.prepare(system, count, graph)
+            turn()
+        except Exception as error:  # noqa: BLE001 - as above
+            failed[system.name] = _said(error)
+        else:
+            turns[system.name], counts[system.name] = turn, count
     samples: dict[str, list[float]] = {name: [] for name in turns}
     for number in range(rounds):
         if number and deadline is not None and time.monotonic() >= deadline:
@@ -178,6 +193,11 @@ def measure(
             turned()
     details = {system.name: system.details for system in case.systems if system.details and system.name in turns}
     return Row(case.name, {name: Measured(tuple(s)) for name, s in samples.items()}, case.flops, case.nbytes, failed, details)
+
+
+def _said(error: Exception) -> str:
+    """What failed, in a line."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
 def rotated(items: Sequence[str], number: int) -> list[str]:

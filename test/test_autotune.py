@@ -294,7 +294,7 @@ def test_on_a_gpu_the_close_ones_take_turns():
     assert sorted(set(turns)) == ["a", "b"] and len(turns) == 2 * (tuner.ROUNDS + 1)
 
 
-@pytest.mark.parametrize(("first", "graphs"), [(0.02, {"a", "b"}), (0.2, set())])
+@pytest.mark.parametrize(("first", "graphs"), [(0.02, {"a", "b"}), (0.5, {"a", "b"}), (2.0, set())])
 def test_short_launches_go_through_graphs(first, graphs):
     """The host takes as long for all of them."""
     calls = [(types.SimpleNamespace(grid=(1, 1, 1), variant=types.SimpleNamespace(ptx=label), bound=lambda *_: lambda stream: None), None) for label in "ab"]

@@ -65,6 +65,27 @@ def test_systems_take_turns_with_rests():
     assert data["spread"] == pytest.approx(0.2 / 2.6, abs=1e-4)
 
 
+@pytest.mark.parametrize(("names", "graph", "expected"), [(("0.12", "5.0"), None, True), (("1.5", "2.0"), None, False), (("0.12",), False, False), (("5.0",), True, True)])
+def test_short_launches_go_through_graphs_so_that_the_host_is_not_timed(names, graph, expected):
+    rounds = load("rounds")
+    clock = Clock()
+    rounds.measure(rounds.Case("c", [rounds.System(name, lambda stream: None) for name in names], graph=graph), clock, rounds=1)
+    assert {entry[2] for entry in clock.log if entry[0] != "rest" and entry[1] > 1} == {expected}, "all systems of a case alike"
+
+
+def test_a_system_that_cannot_be_captured_is_reported():
+    rounds = load("rounds")
+
+    class Capturing(Clock):
+        def prepare(self, system, count, graph):
+            if graph and system.name == "0.2":
+                raise RuntimeError("operation not permitted when stream is capturing")
+            return super().prepare(system, count, graph)
+
+    row = rounds.measure(rounds.Case("c", [rounds.System(name, lambda stream: None) for name in ("0.2", "0.3")]), Capturing(), rounds=1)
+    assert row.failed == {"0.2": "RuntimeError: operation not permitted when stream is capturing"} and list(row.systems) == ["0.3"]
+
+
 def test_the_order_rotates():
     rotated = load("rounds").rotated
     orders = [rotated("abc", number) for number in range(6)]
