@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..dialects.diagnostics import TeselaError
-from ..runtime.space import PINS, Space, configurations
+from ..runtime.space import PINS, Space, configurations, space_fault
 from .kernel import KernelFunction, Program, label_of
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class TunedKernel:
         if cache is None or None in keys:
             return make()
         pins = [repr(sorted(self._parts(config)[1].items())) for config in self.configs]
-        key = digest("tuning", compiler_fingerprint(), where, str(target), shapes, *[str(part) for part in keys], *pins)
+        key = digest("tuning", compiler_fingerprint(), where, str(target), shapes, repr(float(self.budget)), *[str(part) for part in keys], *pins)
         return cache.fetch(
             "tuning", key, lambda entry: Tuning.from_json(entry.info), make, lambda tuning: Entry(tuning.title, tuning.to_json(), {})
         )
@@ -147,6 +147,9 @@ class TunedKernel:
         ]
 
 
+LONGEST_BUDGET = 10**6
+
+
 def autotune(
     space: Space, *, budget: float = 60.0
 ) -> Callable[[KernelFunction], TunedKernel]:
@@ -155,6 +158,11 @@ def autotune(
     Names are compile-time parameters of the kernel, or what `tesela.compile` can pin: 'warps', 'stages', 'split', 'cluster'. `budget`: seconds for one class of
     shapes, after which what is not tried yet is left out. Raises TeselaError for an unknown name and for an empty space.
     """
+
+    if (fault := space_fault(space)) is not None:
+        raise TeselaError.at(None, *fault)
+    if not isinstance(budget, int | float) or isinstance(budget, bool) or not 0 <= budget <= LONGEST_BUDGET:
+        raise TeselaError.at(None, f"the budget of a tuning is a number of seconds, at least 0 and at most {LONGEST_BUDGET}, found {budget!r}")
 
     def decorate(kernel: KernelFunction) -> TunedKernel:
         if not isinstance(kernel, KernelFunction):

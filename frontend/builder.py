@@ -73,6 +73,9 @@ FLOAT_UNARY: dict[str, type[Operation]] = {
 FLOAT_PREDICATES = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
 INT_PREDICATES = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
 
+MOST_BITS = 4096
+"""Of a Python integer that is computed when compiling: what a program can write in a moment, and Python would compute for hours."""
+
 PYTHON_BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -404,6 +407,10 @@ class Builder:
         return self.arithmetic(op, *self.unify(a, b, f"'{op}'"))
 
     def _python(self, op: str, a: Any, b: Any) -> Any:
+        if isinstance(a, int) and isinstance(b, int):
+            bits = a.bit_length() * b if op == "**" else a.bit_length() + b if op == "<<" else 0
+            if bits > MOST_BITS:
+                raise self.error(f"'{op}' of the Python numbers {a} and {b} has more than {MOST_BITS} bits")
         try:
             return PYTHON_BINARY[op](a, b)
         except (ArithmeticError, TypeError, ValueError) as error:

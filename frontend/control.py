@@ -401,6 +401,9 @@ def range_loop(t: Tracer, node: ast.For, target: ast.Name, bounds: Tracing) -> N
         raise t.error(f"the step of tesela.range must be positive, found {bounds.args[2]}", hint)
     names = ("start", "stop", "step")
     lower, upper, step = (t.b.index(x, f"the {name} of tesela.range") for x, name in zip(bounds.args, names))
+    if not isinstance(bounds.args[2], int):  # no trips, rather than trips without end or down past the start
+        upper = t.b.select(t.b.compare(">", step, t.b.constant(0, index)), upper, lower)
+        step = t.b.arithmetic("maximum", step, t.b.constant(1, index))
     loop = Loop(t, node, target.id)
     while True:
         loop.enter()

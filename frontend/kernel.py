@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..dialects.diagnostics import Location, TeselaError, called_by_users, short
 from ..dialects.dim_expr import DimExprError
-from ..runtime.space import PINS, Space, configurations, pin_fault
+from ..runtime.space import PINS, Space, configurations, pins_fault, space_fault
 from .hints import similar
 from .source import Capture, SourceFunction
 from .types import DTYPES, Array, ArrayError, DType, caller_place, constexpr, outside_kernel
@@ -466,8 +466,8 @@ def kernel(
     no extents are known. `pins`: choices of the compiler that the author makes, {'warps': 8, 'stages': 3}, as for `tesela.compile`; a variant's and a call's own
     have precedence.
     """
-    for name, value in (pins or {}).items():
-        if (fault := pin_fault(name, value)) is not None:
+    for fault in (pins_fault(pins or {}), None if variants is None else space_fault(variants)):
+        if fault is not None:
             raise TeselaError.at(caller_place(sys._getframe(2)), *fault)
     for name in unknown:
         known = ("flops", "nbytes", "variants", "pins")

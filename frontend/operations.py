@@ -57,6 +57,10 @@ def range_(t: Tracer, start: Any, stop: Any, step: Any) -> Tracing:
     return Tracing(WORDS["range"], (0, start, step) if stop is None else (start, stop, step))
 
 
+MOST_UNROLLED = 10_000
+"""Trips of a loop that is unrolled: about a second of compiling for a statement each."""
+
+
 @builds("static_range")
 def static_range(t: Tracer, start: Any, stop: Any, step: Any) -> tuple[int, ...]:
     bounds = (0, start, step) if stop is None else (start, stop, step)
@@ -67,6 +71,9 @@ def static_range(t: Tracer, start: Any, stop: Any, step: Any) -> tuple[int, ...]
             )
     if bounds[2] == 0:
         raise t.error("the step of tesela.static_range is 0")
+    trips = len(range(*bounds)) if max(map(abs, bounds)) < 1 << 62 else MOST_UNROLLED + 1
+    if trips > MOST_UNROLLED:
+        raise t.error(f"tesela.static_range of more than {MOST_UNROLLED} trips, each of which would be compiled for itself", "use tesela.range")
     return tuple(range(*bounds))
 
 

@@ -152,7 +152,8 @@ def grid(*extents: Extent) -> Any:
 
 @_word
 def range(start: Operand, stop: Operand | None = None, step: Operand = 1) -> Iterator[Any]:
-    """`for i in tesela.range(stop)`, `(start, stop)` or `(start, stop, step)`: a loop at run time; `i` is an index. `step` is positive.
+    """`for i in tesela.range(stop)`, `(start, stop)` or `(start, stop, step)`: a loop at run time; `i` is an index. `step` is positive: a
+    constant that is not is an error, and one that turns out not to be at run time makes no trips.
 
     A variable that the body assigns and that is read in a later trip, or after the loop, is carried: it keeps its type.
     """

@@ -30,7 +30,7 @@ from .contract import Contract
 from .entries import contract_from_json, contract_to_json, read_variant, variant_entry
 from .kernel import Kernel
 from .launch import DUMP_VARIABLE, Variant, write_dump
-from .space import pin_fault
+from .space import pins_fault
 from .specialize import Facts, contract_of, kernels_of, specialize
 from .variants import Counts, Programs
 
@@ -335,9 +335,8 @@ class StoredCounts:
 
 def check_pins(pins: Mapping[str, int]) -> None:
     """Raises TeselaError for a choice that cannot be pinned, or a value that is no positive integer."""
-    for name, value in pins.items():
-        if (fault := pin_fault(name, value)) is not None:
-            raise TeselaError.at(None, *fault)
+    if (fault := pins_fault(pins)) is not None:
+        raise TeselaError.at(None, *fault)
 
 
 def known_program(source: Source, kernel: str | None, cached: bool) -> Program:

@@ -25,9 +25,28 @@ def pin_fault(name: str, value: Any) -> tuple[str, str | None] | None:
         return f"'{name}' cannot be pinned", f"what can: {', '.join(PINS)}"
     if name in SWITCHES:
         return None if value in (0, 1) else (f"{name} is pinned to {value!r}, but 0 or 1 is required", None)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not hasattr(value, "__index__") or isinstance(value, bool) or value < 1:
         return f"{name} is pinned to {value!r}, but a positive integer is required", None
     return None
+
+
+def pins_fault(pins: Any) -> tuple[str, str | None] | None:
+    """(message, hint) for what are no choices by name, or choices that cannot be pinned."""
+    if not isinstance(pins, Mapping):
+        return f"pins are choices by name, found {pins!r}", "write pins={'warps': 8, 'stages': 3}"
+    return next((fault for name, value in pins.items() if (fault := pin_fault(name, value)) is not None), None)
+
+
+def space_fault(space: Any) -> tuple[str, str] | None:
+    """(message, hint) for what is no space of choices."""
+    hint = "write {'BM': [64, 128], 'warps': [4, 8]}, or a list of configurations, [{'BM': 64, 'warps': 4}]"
+    if isinstance(space, Mapping):
+        odd = next((item for item in space.items() if not isinstance(item[1], Sequence) or isinstance(item[1], str | bytes)), None)
+        return None if odd is None else (f"the values of {odd[0]} in a space of choices must be a list, found {odd[1]!r}", hint)
+    if not isinstance(space, Sequence) or isinstance(space, str | bytes):
+        return f"a space of choices is a dict of lists, or a list of configurations, found {space!r}", hint
+    odd = next((config for config in space if not isinstance(config, Mapping)), None)
+    return None if odd is None else (f"a configuration is a dict of values by name, found {odd!r}", hint)
 
 
 def configurations(space: Space) -> list[dict[str, Any]]:
