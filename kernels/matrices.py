@@ -19,18 +19,17 @@ TILES = [
     {"BM": 128, "BN": 80},
     {"BM": 128, "BN": 96},
     {"BM": 128, "BN": 64, "warps": 4, "warp_specialize": 1, "cluster": 1},
+    {"BM": 32, "BN": 64, "stages": 8},
     {"BM": 64, "BN": 96, "warp_specialize": 1},
     {"BM": 64, "BN": 112, "warp_specialize": 1},
     {"BM": 64, "BN": 64, "stages": 8},
-    {"BM": 64, "BN": 128, "stages": 4},
     {"BM": 64, "BN": 128, "warp_specialize": 1, "stages": 8},
     {"BM": 64, "BN": 80, "stages": 6},
     {"BM": 32, "BN": 224},
-    {"BM": 32, "BN": 64, "stages": 8},
     {"BM": 16, "BN": 64, "stages": 8},
 ]
-"""Extents of the tile of a product: each call takes the fastest for its own. Of small tiles with few buffers a multiprocessor holds two blocks, one of which
-computes while the other stores. Where the grid is one round, tiles of 64 rows whose pairs load the columns together, by warps of their own, ask least of L2 and of shared memory. Results of few rows are
+"""Extents of the tile of a product: each call takes the fastest for its own.
+Where the grid is one round, tiles of 64 rows whose pairs load the columns together, by warps of their own, ask least of L2 and of shared memory. Results of few rows are
 a matter of reading the other operand: narrow tiles give every multiprocessor a part of it, and many buffers keep enough of it under way."""
 
 
