@@ -343,6 +343,8 @@ class KernelFunction:
 
     def programs(self, values: Mapping[str, Any], pins: Mapping[str, int]) -> list[tuple[str, Reading, dict[str, int]]]:
         """(label, program, pins) of each variant that has these values and pins, in order; or of the one program that they make."""
+        if (fault := pins_fault(pins)) is not None:
+            raise TeselaError.at(None, *fault)
         given = {**values, **pins}
         self._check_open(values)
         fitting = [config for config in self.variants if all(given.get(name, value) == value for name, value in config.items())] or [{}]

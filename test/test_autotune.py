@@ -129,6 +129,35 @@ def test_the_space_is_checked_where_it_is_stated():
     assert "@tesela.autotune takes a kernel, found function" in text(lambda: fresh(lambda x: x, {"BLOCK": [1]}))
 
 
+@pytest.mark.parametrize(
+    ("space", "budget", "said"),
+    [
+        ({"BLOCK": 64}, 1.0, "the values of BLOCK in a space of choices must be a list, found 64"),
+        (3, 1.0, "a space of choices is a dict of lists, or a list of configurations, found 3"),
+        ("abc", 1.0, "a space of choices is a dict of lists, or a list of configurations, found 'abc'"),
+        ([{"BLOCK": 64}, 3], 1.0, "a configuration is a dict of values by name, found 3"),
+        ({"BLOCK": [64]}, "x", "the budget of a tuning is a number of seconds, at least 0 and at most 1000000, found 'x'"),
+        ({"BLOCK": [64]}, -1, "found -1"),
+        ({"BLOCK": [64]}, float("nan"), "found nan"),
+        ({"BLOCK": [64]}, 10**400, "at most 1000000"),
+    ],
+)
+def test_spaces_and_budgets_that_are_none(space, budget, said):
+    assert said in text(lambda: fresh(grow, space, budget=budget))
+    if isinstance(budget, float) and budget == 1.0:
+        with pytest.raises(TeselaError, match=re.escape(said)):
+            tesela.kernel(variants=space)(grow.function)
+
+
+def test_a_longer_budget_tries_the_rest(monkeypatch, tmp_path):
+    """What a short one has left out is not left out for ever: outcomes are kept by budget."""
+    monkeypatch.setenv("TESELA_CACHE", str(tmp_path))
+    for budget, left in ((0.0, 2), (100.0, 0), (0.0, 2)):
+        tuned = fresh(grow, {"BLOCK": [64, 32, 16]}, budget=budget)
+        tuned(np.ones(10, np.float32), device="sim")
+        assert sum(trial.cost is None for trial in tuned.tunings[0].trials) == left
+
+
 def test_time_that_is_up():
     tuned = fresh(grow, {"BLOCK": [64, 32, 16]}, budget=0.0)
     tuned(np.ones(10, np.float32), device="sim")

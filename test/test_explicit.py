@@ -507,6 +507,7 @@ def test_pinned_kernels_are_right(pins):
     [
         ({"wraps": 4}, "'wraps' cannot be pinned"),
         ({"warps": 0}, "warps is pinned to 0, but a positive integer is required"),
+        ([1], "pins are choices by name, found [1]"),
         ({"persistent": 2}, "persistent is pinned to 2, but 0 or 1 is required"),
         ({"stages": "3"}, "stages is pinned to '3', but a positive integer is required"),
     ],

@@ -684,3 +684,21 @@ def test_a_wrapper_of_functools_is_what_is_called():
     x, y = random(8), np.zeros(8, np.float32)
     run(calls_what_is_wrapped, {}, x=x, y=y)
     np.testing.assert_array_equal(y, (x + np.float32(1)) * np.float32(10))
+
+
+@tesela.kernel
+def strided_by(x: Array[f32, N], y: Array[f32, N], step: i32):
+    tesela.grid(1)
+    for i in tesela.range(0, 10, step):
+        y[i] = x[i]
+
+
+@pytest.mark.parametrize("step", [0, -1, -3, 1, 3, 10, 2**31 - 1])
+def test_steps_known_at_run_time(step):
+    """One that is not positive makes no trips: not trips without end, and none before the start."""
+    x, y = random(12), np.zeros(12, np.float32)
+    run(strided_by, {"step": step}, x=x, y=y)
+    wanted = np.zeros(12, np.float32)
+    if step > 0:
+        wanted[:10:step] = x[:10:step]
+    np.testing.assert_array_equal(y, wanted)
