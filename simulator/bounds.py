@@ -574,13 +574,13 @@ def _scan(op: Operation) -> Function:
         wide = x.astype(F64)
         if not np.isfinite(wide).all():
             return anything_like(value)
-        size = np.cumsum(np.abs(wide), axis=axis)
         bits, largest = (53, 1e300) if x.dtype == F64 else (24, 3e38)
-        if size.max(initial=0.0) <= least_bit(wide) * 2.0**bits:
+        if np.abs(wide).sum(axis=axis).max(initial=0.0) <= least_bit(wide) * 2.0**bits:
             return value
-        total = np.cumsum(wide, axis=axis)
-        if exclusive:
-            total, size = total - wide, size - np.abs(wide)
+        if exclusive:  # not by subtraction: beside a large element nothing would be left of what comes before it
+            first = np.zeros_like(np.take(wide, [0], axis))
+            wide = np.concatenate([first, np.delete(wide, -1, axis)], axis)
+        size, total = np.cumsum(np.abs(wide), axis=axis), np.cumsum(wide, axis=axis)
         slack = (wide.shape[axis] + 1) * 1.01 * 2.0**-bits * size
 
         def rounded(ends: Value) -> Value:

@@ -39,6 +39,14 @@ def check(text: str, x: np.ndarray) -> None:
     check_results({"out": simulated["out"]}, {"out": allowed_results(parse_module(text), arrays)["out"]})
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_exclusive_beside_large_elements(dtype):
+    """What is allowed is what the elements before leave open, not what would be left of a difference."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((64, 7)) * 10.0 ** rng.integers(-8, 9, (64, 7))
+    check(program("sum", dtype, (64, 7), 1, True), x.astype(np.float64 if dtype == "f64" else np.float32))
+
+
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("dtype", ["f32", "i32", "i8", "i64", "f16", "f64"])
