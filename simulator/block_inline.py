@@ -42,6 +42,7 @@ def _run(text: str, operands: Sequence[Value], dtypes: Sequence[np.dtype], shape
     from .memory import Memory
 
     memory = Memory()
+    shape = np.broadcast_shapes(shape, *(np.shape(operand) for operand in operands))  # a function that combines scalars is given those of many places at once
     count = int(np.prod(shape, dtype=np.int64))
     blocks = -(-count // THREADS)
     padded = [np.zeros(blocks * THREADS, dtype) for dtype in (*dtypes, *(operand.dtype for operand in operands))]

@@ -136,3 +136,21 @@ def test_elements_of_eight_bits(dtype, kind):
     for found in everywhere(bytes_of, arrays, {"T": dtype}):
         np.testing.assert_array_equal(found["y"], x >> 1)
         assert found["z"][0] == int(x[0, 1]) >> 1
+
+
+def larger_by_ptx(left, right):
+    return tesela.inline_ptx("max.s32 $0, $1, $2;", left, right, result=i32)
+
+
+@tesela.kernel
+def largest_so_far(x: Array[i32, M, N], y: Array[i32, M, N], z: Array[i32, M]):
+    t = x[0:4, 0:33]
+    y[0:4, 0:33] = tesela.associative_scan(larger_by_ptx, t, 1, reverse=True)
+    z[0:4] = tesela.reduce(larger_by_ptx, t, 1)
+
+
+def test_in_a_function_that_combines():
+    x = np.random.default_rng(0).integers(-99, 99, (4, 33)).astype(np.int32)
+    for found in everywhere(largest_so_far, {"x": x, "y": np.zeros_like(x), "z": np.zeros(4, np.int32)}):
+        np.testing.assert_array_equal(found["z"], x.max(axis=1))
+        np.testing.assert_array_equal(found["y"], np.maximum.accumulate(x[:, ::-1], axis=1)[:, ::-1])
