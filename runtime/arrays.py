@@ -128,7 +128,10 @@ def view(value: Any, name: str = "the argument") -> ArrayView:
         return _view_numpy(value)
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None and not _is_jax(value):
-        return _view_cuda_interface(interface, value)
+        try:
+            return _view_cuda_interface(interface, value)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise TeselaError.at(None, f"the __cuda_array_interface__ of {name} is none: {type(error).__name__}: {error}", "it must follow version 3 of the protocol") from None
     if _is_jax_tracer(value):
         hint = "call kernels outside of jax.jit, grad and vmap, on arrays: a kernel is no primitive of JAX"
         raise TeselaError.at(None, f"{name} is a value that JAX is tracing, and has no memory yet", hint)

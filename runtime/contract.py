@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -252,6 +253,11 @@ class Contract:
                     f"{arg.name} has stride {stride} in dimension {axis}, but {required} is required (in elements)",
                     "pass a contiguous copy, or leave that stride open in the signature: None in strides(…), in IR '?'",
                 )
+        if "w" in arg.access and _overlaps(seen):
+            raise self.error(
+                f"{arg.name} has strides {_shape(seen.strides)} for extents {_shape(seen.shape)}: elements share memory, but the kernel writes them",
+                "pass an array of its own memory",
+            )
         if "w" in arg.access and (axis := _repeated(seen)) is not None:
             raise self.error(
                 f"{arg.name} has stride 0 in dimension {axis} of extent {seen.shape[axis]}: its elements share memory, but the kernel writes them",
@@ -301,6 +307,29 @@ def _repeated(seen: ArrayView) -> int | None:
         if stride == 0 and extent > 1:
             return axis
     return None
+
+
+MOST_COUNTED = 1 << 20
+"""Elements whose places are looked at one by one, where strides do not tell."""
+
+
+def _overlaps(seen: ArrayView) -> bool:
+    """Whether two elements share memory though no stride is 0. An array of more than MOST_COUNTED elements whose strides leave it open is taken to."""
+    reach = 0  # elements between the first and the last along the dimensions of smaller strides
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(seen.strides, seen.shape) if extent > 1):
+        if stride == 0:
+            return False  # _repeated says so better
+        if stride <= reach:
+            break
+        reach += stride * (extent - 1)
+    else:
+        return False
+    if prod(seen.shape) > MOST_COUNTED:
+        return True
+    places = np.zeros((), np.int64)
+    for stride, extent in zip(seen.strides, seen.shape):
+        places = np.add.outer(places, stride * np.arange(extent))
+    return len(np.unique(places)) < places.size
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -36,7 +36,7 @@ from .launch import Variant
 from .specialize import Facts
 from .variants import Choice, Row, best
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 EXPORTED = Assembler("wheel", "exported")
 """The assembler of a cubin that was loaded."""
@@ -56,6 +56,8 @@ def export(
     Raises TeselaError where the folder cannot be written, or holds something else.
     """
     path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise TeselaError.at(None, f"'{path}' is a file", "name a folder")
     if path.exists() and not (path / MANIFEST).exists() and any(path.iterdir()):
         raise TeselaError.at(None, f"'{path}' is no exported kernel, and not empty", "name another folder")
     entries = []
@@ -84,7 +86,7 @@ def export(
             | _choice(variant, works.get(id(variant)) if works else None)
         )
     manifest = {"format": FORMAT, "contract": contract_to_json(contract), "variants": entries}
-    files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()  # last, so that a folder with one is whole
+    files[MANIFEST] = (json.dumps(manifest | {"sha256": _sha256(canonical(manifest))}, indent=1) + "\n").encode()  # last, so that a folder with one is whole
     try:
         path.mkdir(parents=True, exist_ok=True)
         for old in path.glob(f"{contract.name}.*"):
@@ -109,6 +111,8 @@ def load(folder: str | os.PathLike[str]) -> Kernel:
         manifest = json.loads((path / MANIFEST).read_bytes())
         if manifest["format"] != FORMAT:
             raise TeselaError.at(None, f"'{path}' has format {manifest['format']}, but {FORMAT} is required", "export the kernel again")
+        if manifest.pop("sha256") != _sha256(canonical(manifest)):
+            raise TeselaError.at(None, f"'{path / MANIFEST}' is damaged: its SHA-256 is not what it states", "export the kernel again")
         contract = contract_from_json(manifest["contract"])
         variants = [_read_variant(path, entry) for entry in manifest["variants"]]
         works = {id(variant): Work.from_json(entry["choice"]["work"]) for variant, entry in zip(variants, manifest["variants"]) if "choice" in entry}
@@ -139,6 +143,11 @@ def _read(path: Path, entry: Mapping[str, str]) -> bytes:
     if _sha256(data) != entry["sha256"]:
         raise TeselaError.at(None, f"'{path / name}' is damaged: its SHA-256 is not what the manifest states", "export the kernel again")
     return data
+
+
+def canonical(manifest: Mapping[str, Any]) -> bytes:
+    """A manifest, without its own SHA-256, in one form whatever its layout: what is hashed."""
+    return json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _sha256(data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ from tesela.dialects.target import get_target
 from tesela.runtime import driver
 from tesela.runtime.assemble import Assembled, Assembler, find_ptxas
 from tesela.runtime.contract import Contract
-from tesela.runtime.export import ExportedVariants, load, runs_on
+from tesela.runtime.export import FORMAT, ExportedVariants, canonical, load, runs_on
 from tesela.runtime.launch import Variant
 from tesela.runtime.parallel import attempt_all
 from tesela.runtime.specialize import Facts
@@ -157,12 +158,20 @@ def test_folders_that_hold_no_kernel(exported, tmp_path):
     )
     manifest = exported / "manifest.json"
     good = manifest.read_text()
-    for wrong in ("", "[]", "{}", good.replace('"args"', '"arguments"'), good.replace('"plan"', '"plans"')):
+    for wrong in ("", "[]", "{}"):
         manifest.write_text(wrong)
         assert text(lambda: load(exported)) == f"error: '{manifest}' is no manifest of a kernel\n  hint: export the kernel again"
-    manifest.write_text(good.replace('"format": 1', '"format": 2'))
-    assert text(lambda: load(exported)) == f"error: '{exported}' has format 2, but 1 is required\n  hint: export the kernel again"
-    manifest.write_text(good.replace('"file": "gemm.0.ptx"', '"file": "../gemm.0.ptx"'))
+    nothing_given = json.loads(good)
+    nothing_given["variants"][0]["plan"]["args"] = []
+    for wrong in (good.replace('"args"', '"arguments"'), good.replace('"plan"', '"plans"'), json.dumps(nothing_given)):
+        assert wrong != good
+        manifest.write_text(wrong)
+        assert text(lambda: load(exported)) == f"error: '{manifest}' is damaged: its SHA-256 is not what it states\n  hint: export the kernel again"
+    manifest.write_text(good.replace(f'"format": {FORMAT}', '"format": 0'))
+    assert text(lambda: load(exported)) == f"error: '{exported}' has format 0, but {FORMAT} is required\n  hint: export the kernel again"
+    rewritten = json.loads(good.replace('"file": "gemm.0.ptx"', '"file": "../gemm.0.ptx"'))
+    del rewritten["sha256"]
+    manifest.write_text(json.dumps(rewritten | {"sha256": hashlib.sha256(canonical(rewritten)).hexdigest()}))
     assert "names the file '../gemm.0.ptx', which is not in the folder" in text(lambda: load(exported))
     manifest.write_text(good)
     (exported / "gemm.0.ptx").write_text("ret;")

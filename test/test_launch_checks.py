@@ -111,6 +111,20 @@ def test_written_arrays():
     )
 
 
+@pytest.mark.parametrize(("strides", "overlap"), [((16, 4), True), ((4, 4), True), ((32, 4), False), ((-32, 4), False), ((4, 32), False), ((8, 20), True), ((12, 32), False), ((8, 68), False)])
+def test_written_arrays_whose_elements_share_memory(strides, overlap):
+    """(bytes of an element: 4). Where the strides do not tell, places are counted."""
+    contract = Contract("fill", (ArrayArg("y", "f32", ("M", "N"), (None, None), "w"),), ("M", "N"))
+    memory = np.zeros(1000, np.float32)
+    places = {i * strides[0] + j * strides[1] for i in range(8) for j in range(8)}
+    assert (len(places) < 64) == overlap
+    y = np.lib.stride_tricks.as_strided(memory[500:], (8, 8), strides)
+    if overlap:
+        assert "elements share memory, but the kernel writes them" in text(lambda: solve(contract, y))
+    else:
+        solve(contract, y)
+
+
 def test_stated_divisibility():
     assert text(lambda: solve(SCALE, np.zeros(6, np.float32), None)) == (
         "error: scale: N = 6 (of x), but a multiple of 4 is required\n  hint: the program states it; pad the array, or take the statement out"
