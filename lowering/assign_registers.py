@@ -135,7 +135,9 @@ class _Lifetimes:
     def define(self, value: SSAValue, time: int, block: int | None = None, step: int = 0, group: int = 1) -> Atoms:
         """New atoms for a value, register i written at `time`, plus `step` for each `group` of registers before it."""
         kind = value.type
-        assert isinstance(kind, RegType)
+        if not isinstance(kind, RegType):
+            owner = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+            raise TeselaError.at(owner, f"{kind} is no register: '{owner.name if owner else 'the block'}' is not of the ptx level", "lower the kernel to it first (tile-to-ptx)")
         first = len(self.origin)
         atoms = tuple(range(first, first + kind.count))
         self.atoms[value] = atoms

@@ -83,7 +83,12 @@ class CheckBarriers(Pass):
     walks: int = 40
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
-        for kernel in [op for op in module.body.block.ops if isinstance(op, KernelOp)]:
+        if self.walks < 1:
+            raise TeselaError.at(None, f"check-barriers: walks must be positive, found {self.walks}")
+        kernels = [op for op in module.body.block.ops if isinstance(op, KernelOp)]
+        if not kernels:
+            context.emitter.note(module, "check-barriers looks at kernels of the ptx level, and there is none: run tile-to-ptx first")
+        for kernel in kernels:
             code = _Code(kernel)
             if code.unknown is not None:
                 context.emitter.note(code.unknown, f"check-barriers does not follow {code.unknown.opcode.data}, and passes the kernel over")

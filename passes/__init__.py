@@ -214,4 +214,5 @@ def _convert(text: str, kind: Any, what: str, place: Location) -> Any:
         return kind(text)
     except ValueError:
         wanted = {int: "an integer", float: "a number"}[kind]
-        raise TeselaError.at(place, f"{what} takes {wanted}, not '{text}'") from None
+        hint = "a blank, not a comma, stands between options" if "," in text else None
+        raise TeselaError.at(place, f"{what} takes {wanted}, not '{text}'", hint) from None

@@ -81,6 +81,7 @@ def test_pipeline_text(probe) -> None:
         ("probe{fast=1}", ":12: error: option 'fast' of pass 'probe' is true or false, not '1'"),
         ("probe{mode=on}", ":12: error: option 'mode' of pass 'probe' cannot be 'on'"),
         ("probe{sizes=1,x}", "takes an integer, not 'x'"),
+        ("probe{stages=2,sizes=1}", "  hint: a blank, not a comma, stands between options"),
         ("probe{stages=1 stages=2}", ":16: error: option 'stages' is given twice"),
         ("probe{stages=}", ":14: error: option 'stages' has no value after '='"),
         ("probe{stages=1", ":6: error: '{' is never closed"),

@@ -53,6 +53,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def natural(text: str) -> int:
+    """The `type` of an option that takes an integer from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is no integer from 0 on")
+    return int(text)
+
+
 def guarded(tool: str, action: Callable[[], int], streams: Streams) -> int:
     """Run a tool's action; its exceptions become messages on stderr and an exit status."""
     try:

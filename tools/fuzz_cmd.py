@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from typing import TextIO
 
-from .driver import positive
+from .driver import natural, positive
 from .fuzz.check import Coverage, Outcome, Subject, check, compiled
 from .fuzz.generate import generate
 from .fuzz.program import Program, render
@@ -30,7 +30,7 @@ SIZE = 12
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--seed", type=int, help="the first program's seed (default: a random one)")
+    add("--seed", type=natural, help="the first program's seed (default: a random one)")
     add("--count", type=positive, help="how many programs (default: as many as the time allows)")
     add("--seconds", type=float, help=f"stop after this time (default: {DEFAULT_SECONDS:g} if there is no count)")
     add(

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..dialects.diagnostics import TeselaError
 from ..simulator.schedules import POLICIES
+from .driver import natural
 
 
 def add_race_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,7 @@ def add_simulator_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--seeds",
-        type=int,
+        type=natural,
         default=0,
         metavar="N",
         help="in the simulator: run under N random schedules, after the usual one",

@@ -17,7 +17,7 @@ from collections import Counter
 from typing import TextIO
 
 from ..dialects.diagnostics import TeselaError
-from .driver import positive
+from .driver import natural, positive
 from .sources import add_program_arguments, compile_source, pairs, read_constants
 
 EACH = 2
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", default="sm_90a", help="the architecture to compile for (default: sm_90a)")
     add("--kind", dest="kinds", action="append", default=[], choices=tuple(KINDS), help="a kind of fault; may be repeated (default: all)")
     add("--each", type=positive, default=EACH, metavar="N", help=f"at most so many faults of each kind (default: {EACH})")
-    add("--seed", type=int, default=0, help="of the choice of places, and of the arguments (default: 0)")
+    add("--seed", type=natural, default=0, help="of the choice of places, and of the arguments (default: 0)")
     add("--dim", action="append", default=[], metavar="NAME=N", help="the value of a symbolic dimension; may be repeated")
     add("--verbose", action="store_true", help="print every mutant, not only those that are missed")
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 from .. import lowering  # noqa: F401 -- adds its passes to the table
 from ..dialects.diagnostics import Diagnostic, TeselaError, render, source_text
 from ..passes import PASSES, PIPELINE_NAME, get_pass, parse_pipeline, pass_options
-from .driver import Streams, guarded, parse_arguments, read_input, write_output
+from .driver import Streams, guarded, natural, parse_arguments, read_input, write_output
 from .expected import compare, find_expectations
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--check-by-running", action="store_true", help="run the kernel before and after each pass, on made-up arguments, and name the pass that changes a result")
     add("--in", dest="inputs", action="append", default=[], metavar="NAME=FILE", help="with --check-by-running: an array from an .npy file; may be repeated")
-    add("--seed", type=int, default=0, help="with --check-by-running: what the made-up arguments depend on (default: 0)")
+    add("--seed", type=natural, default=0, help="with --check-by-running: what the made-up arguments depend on (default: 0)")
     add("--emit-ptx", action="store_true", help="print PTX text instead of the module, whose kernels must be at the ptx level")
     add("--allow-unregistered-dialect", action="store_true", help="accept operations of unknown dialects")
     add("--time-passes", action="store_true", help="print the time of each pass to standard error")
