@@ -55,6 +55,7 @@ from xdsl.traits import is_side_effect_free
 
 from ..dialects import async_copy, pins, tile
 from ..dialects.array_effects import may_write
+from ..dialects.async_roles import RolesOp
 from ..dialects.diagnostics import Emitter, TeselaError
 from ..dialects.inside import inside, kernels_in
 from ..dialects.target import Target
@@ -65,7 +66,7 @@ from .delay_dots import Delay, delay_dot
 from .divisibility import growth, is_inside
 from .dot_types import dot_kind
 from .schedule_problem import ScheduleProblem, decide, state
-from .stages import constant_value, latency, trip_clocks, trip_count
+from .stages import constant_value, latency, stated_stages, trip_clocks, trip_count
 
 
 @dataclass
@@ -84,6 +85,9 @@ class PipelineLoops(Pass):
         for kernel in kernels_in(module):
             problem = self.problem(kernel, target)
             decide(problem)
+            stated = stated_stages(kernel)
+            if stated is not None and not problem.loops and not inside(kernel, RolesOp):
+                context.emitter.note(kernel, f"stages = {stated} is not followed: no loop fills channels, whose slots it would number")
             for loop in reversed([each.loop for each in problem.loops]):  # inner ones first: an outer one may copy them
                 if loop.stages > 1:
                     _Pipeliner(loop).run()

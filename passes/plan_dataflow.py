@@ -86,6 +86,7 @@ class PlanDataflow(Pass):
                 dot_kind(dot)
             roles = next((op for op in kernel.body.block.ops if isinstance(op, RolesOp)), None)
             if roles is not None:
+                _note_what_roles_settle(kernel, roles, context)
                 kernel.attributes["warps"] = IntegerAttr(working_warps(roles), i64)
                 for role, warps in enumerate(roles.role_warps):
                     mine = [dot for dot in dots if role_of(dot) == (roles, role)]
@@ -96,6 +97,14 @@ class PlanDataflow(Pass):
                 warps = choose_warps(kernel, dots, target)
                 kernel.attributes["warps"] = IntegerAttr(warps, i64)
             _Planner(kernel, warps, target, self.hold, self.stream).plan(dots)
+
+
+def _note_what_roles_settle(kernel: tile.KernelOp, roles: RolesOp, context: PassContext) -> None:
+    """What is stated of a kernel whose roles are written out is theirs to say: warps, slots of channels, and whether some warps only load."""
+    for name in ("warps", "stages", "warp_specialize"):
+        if (value := kernel.attributes.get(name)) is not None and not (name == "warps" and value == IntegerAttr(working_warps(roles), i64)):
+            number = value.value.data if isinstance(value, IntegerAttr) else value
+            context.emitter.note(kernel, f"{name} = {abs(number) if isinstance(number, int) else number} is not followed: the kernel's roles are written out, with their warps and the slots of their channels")
 
 
 # ---- warps ----------------------------------------------------------------------------------------------------------

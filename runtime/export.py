@@ -19,6 +19,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,8 +54,9 @@ def export(
 ) -> None:
     """Write a folder. `works`: by the id of a variant the counts that calls choose by, where there is a choice. Each variant's cubin is for its target, and for those of `archs` that run it; without a ptxas there is PTX only.
 
-    Raises TeselaError where the folder cannot be written, or holds something else.
+    Raises TeselaError for one of `archs` that is none or that runs no variant, and where the folder cannot be written, or holds something else.
     """
+    _check_archs(archs, [variant.plan.target for variant in variants])
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise TeselaError.at(None, f"'{path}' is a file", "name a folder")
@@ -143,6 +145,18 @@ def _read(path: Path, entry: Mapping[str, str]) -> bytes:
     if _sha256(data) != entry["sha256"]:
         raise TeselaError.at(None, f"'{path / name}' is damaged: its SHA-256 is not what the manifest states", "export the kernel again")
     return data
+
+
+def _check_archs(archs: Sequence[str], targets: Sequence[str]) -> None:
+    if isinstance(archs, str):
+        raise TeselaError.at(None, f"archs is a text, {archs!r}, but several architectures are required", f"write archs=({archs!r},)")
+    for arch in archs:
+        if not isinstance(arch, str) or re.fullmatch(r"sm_\d+[a-z]?", arch) is None:
+            raise TeselaError.at(None, f"{arch!r} is no architecture", "write 'sm_89'")
+        if not any(runs_on(target, arch) for target in targets):
+            made = ", ".join(dict.fromkeys(targets))
+            hint = "code for sm_90a runs there alone; compile for sm_80, and code runs on all later ones" if "sm_90a" in targets else "compile for an earlier target"
+            raise TeselaError.at(None, f"nothing that is exported runs on {arch}: it is for {made}", hint)
 
 
 def canonical(manifest: Mapping[str, Any]) -> bytes:

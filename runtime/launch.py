@@ -102,9 +102,9 @@ class Variant:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know: slow paths taken and why; once there is machine code, also what the assembler warns of."""
+        """What a reader should know: slow paths taken and why, what was stated and could not be followed; once there is machine code, also what the assembler warns of."""
         said = [message.message for assembled in list(self._assembled.values()) for message in assembled.messages]
-        return (*self.plan.notes, *dict.fromkeys(said))
+        return tuple(dict.fromkeys([*self.plan.notes, *[message.message for message in self.messages], *said]))
 
     def assembled(self, arch: str | None = None, *, quiet: bool = False) -> Assembled:
         """The machine code for `arch`, by default the plan's own target. What the assembler warns of is logged once, unless `quiet`: then the caller says it."""

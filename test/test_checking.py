@@ -52,6 +52,61 @@ def test_at_least_one_set_of_arguments(seeds: str) -> None:
     assert (status, out) == (2, "") and f"argument --seeds: '{seeds}' is no positive integer" in err
 
 
+PROGRAM = """import tesela
+from tesela import Array, bf16, f32, strides
+M, N, B, H = tesela.dims("M N B H")
+
+@tesela.kernel
+def strided(x: Array[f32, M, N, strides(None, None)], y: Array[f32, M, N]):
+    y[0:16, 0:16] = x[0:16, 0:16] * 2
+
+@tesela.kernel
+def batched(x: Array[f32, B, H, N], y: Array[f32, B, H, N]):
+    n, b, h = tesela.grid(tesela.ceildiv(N, 64), B, H)
+    y[b, h, n * 64 : n * 64 + 64] = x[b, h, n * 64 : n * 64 + 64]
+
+@tesela.kernel
+def roles(A: Array[bf16, M, N], B: Array[bf16, M, N]):
+    m = tesela.grid(tesela.ceildiv(M, 64)) * 64
+    tiles = tesela.channel((64, 64), bf16, depth=2)
+    with tesela.role("load", warps=4):
+        for n in tesela.range(0, N, 64):
+            tiles.put(A[m : m + 64, n : n + 64])
+    with tesela.role("store", warps=4):
+        for n in tesela.range(0, N, 64):
+            with tiles.get() as tile:
+                B[m : m + 64, n : n + 64] = tile
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "lines"),
+    [
+        ("strided", 5),  # every stride is open, and a multiple of 16 bytes where that is assumed
+        ("batched", 5),  # as few blocks as show something
+        ("roles", 4),  # on the target that has them
+    ],
+)
+def test_arguments_that_a_program_can_take(tmp_path: Path, kernel: str, lines: int) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    status, out, err = run(cli.main, "check", str(tmp_path / "program.py"), "--kernel", kernel, "--seeds", "2")
+    assert status == 0, err
+    assert len(out.splitlines()) == lines and out.endswith("as the tile program allows\n")
+    assert ("sm_80: passed over, since it has no roles" in out) == (kernel == "roles")
+
+
+def test_a_file_of_a_package(tmp_path: Path) -> None:
+    """What it imports from its neighbours is found, as when the package is imported; so it is for the kernels of this one."""
+    (tmp_path / "things").mkdir()
+    (tmp_path / "things" / "__init__.py").write_text("")
+    (tmp_path / "things" / "sizes.py").write_text("WIDTH = 64\n")
+    text = "import tesela\nfrom tesela import Array, f32\nfrom .sizes import WIDTH\n\n@tesela.kernel\ndef k(x: Array[f32, 'N']):\n    tesela.grid(1)\n    x[0:WIDTH] = 1.0\n"
+    (tmp_path / "things" / "program.py").write_text(text)
+    for path, more in ((tmp_path / "things" / "program.py", ()), (Path(__file__).parent.parent / "kernels" / "fused.py", ("--kernel", "dual_gemm", "--constant", "T=bf16"))):
+        status, out, err = run(cli.main, "compile", str(path), "--target", "sm_90a", "--emit", "ptx", *more)
+        assert status == 0 and ".visible .entry" in out, err
+
+
 def test_given_dimensions() -> None:
     status, out, _ = run(cli.main, "check", str(EXAMPLES / "gemm.mlir"), "--seeds", "1", "--target", "sm_80", "--dim", "K=0")
     assert status == 0 and out.count("agree") == 2

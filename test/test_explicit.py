@@ -533,3 +533,27 @@ def test_the_example():
     root = Path(__file__).parent.parent
     done = subprocess.run([sys.executable, str(root / "examples" / "gemm_by_hand.py")], capture_output=True, text=True, env=os.environ | {"TESELA_DEVICE": "sim"})
     assert done.returncode == 0 and done.stdout.startswith("largest error: "), done.stderr
+
+
+@tesela.kernel
+def plain_copy(X: Array[f32, M, N], Y: Array[f32, M, N]):
+    m = tesela.grid(M)
+    Y[m, 0:64] = X[m, 0:64]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "pins", "said"),
+    [
+        (derived, {"cluster": 8, "warps": 4}, "no clusters of 8 blocks are formed"),
+        (two_roles, {"warps": 8}, "warps = 8 is not followed: the kernel's roles are written out"),
+        (two_roles, {"stages": 2}, "stages = 2 is not followed: the kernel's roles are written out"),
+        (two_roles, {"warp_specialize": 0}, "warp_specialize = 0 is not followed"),
+        (two_roles, {"cluster": 2}, "no clusters of 2 blocks are formed: it has roles already"),
+        (two_roles, {"split": 2}, "the kernel is not split"),
+        (plain_copy, {"stages": 3}, "stages = 3 is not followed: no loop fills channels"),
+        (plain_copy, {"split": 2}, "the kernel is not split"),
+    ],
+)
+def test_pins_that_are_not_followed_say_so(kernel, pins, said):
+    (note,) = kernel.compile("sm_90a", pins=pins).variant().notes
+    assert said in note

@@ -137,7 +137,7 @@ def test_exporting_again_replaces_what_was_there(exported):
 
 def test_more_architectures(tmp_path):
     kernel = tesela.compile(EXAMPLES / "add.mlir", "sm_80")
-    kernel.export(tmp_path / "add", archs=("sm_89", "sm_90", "sm_75"))
+    kernel.export(tmp_path / "add", archs=("sm_89", "sm_90"))
     cubins = {path.name for path in (tmp_path / "add").glob("*.cubin")}
     assert cubins == {f"add.{n}.{arch}.cubin" for n in (0, 1) for arch in ("sm_80", "sm_89", "sm_90")}
 
@@ -284,3 +284,19 @@ def test_all_errors_of_several_kernels():
     assert text(lambda: tesela.compile_all(jobs)) == "error: first is wrong\nerror: second is wrong"
     outcomes = attempt_all(jobs)
     assert outcomes[1] == 7 and str(outcomes[2]) == "error: second is wrong"
+
+
+@pytest.mark.parametrize(
+    ("archs", "said"),
+    [
+        ("sm_90", "archs is a text, 'sm_90', but several architectures are required\n  hint: write archs=('sm_90',)"),
+        (("foo",), "'foo' is no architecture"),
+        ((90,), "90 is no architecture"),
+        (("sm_75",), "nothing that is exported runs on sm_75: it is for sm_80\n  hint: compile for an earlier target"),
+    ],
+)
+def test_architectures_that_cannot_be_had(tmp_path, archs, said):
+    kernel = tesela.compile(EXAMPLES / "add.mlir", "sm_80")
+    kernel.warmup((64,), (64,), (64,), device="sim")
+    assert said in text(lambda: kernel.export(tmp_path / "k", archs=archs))
+    assert not (tmp_path / "k").exists()

@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     """Check; returns the exit status: 0 if every level agrees. Raises TeselaError, naming the level, where one does not."""
+    from ..dialects.async_roles import RolesOp
     from ..dialects.ptx_text import print_program, read_program
     from ..dialects.target import get_target
     from ..lowering.emit_ptx import emit
@@ -48,7 +49,12 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
     dims = _dims(arguments.dim)
     races = arguments.races or arguments.strict_isa
     count = 0
-    for target in map(get_target, arguments.target or ("sm_80", "sm_90a")):
+    targets = [get_target(target) for target in arguments.target or ("sm_80", "sm_90a")]
+    if not arguments.target and any(isinstance(op, RolesOp) for op in module.walk()):
+        for target in [target for target in targets if not target.has_mbarrier]:
+            stdout.write(f"{name} {target.name}: passed over, since it has no roles\n")
+            targets.remove(target)
+    for target in targets:
         for what, facts in (("as it is", Facts()), ("aligned", usual_facts(kernel.contract))):
             variant = specialize(module, name, facts)
             for seed in range(arguments.seeds):

@@ -8,6 +8,7 @@ check` and `tesela-opt --check-by-running` are built on it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 EXTENTS = (1, 5, 16, 33, 64, 130, 200)
 """Values that a symbolic dimension takes, rounded up to what the kernel states it to be a multiple of."""
+MOST_BLOCKS = 300
+"""Of a grid, where dimensions that number blocks can be chosen smaller."""
 ALIGNMENT = 256
 """Bytes that made-up arrays start at a multiple of."""
 
@@ -132,6 +135,12 @@ def _choose_dims(kernel: tile.KernelOp, rng: np.random.Generator, known: Mapping
         divisor = kernel.divisor(symbol)
         extent = int(rng.choice(EXTENTS))
         dims[symbol] = known.get(symbol, -(-extent // divisor) * divisor)
+    coordinates = [expr.data for expr in kernel.grid.data]
+    if prod(expr.evaluate(dims) for expr in coordinates) > MOST_BLOCKS:
+        # Dimensions that only number blocks, batches and heads, show nothing more by being large.
+        for symbol in {str(expr) for expr in coordinates} & set(dims) - set(known):
+            if kernel.divisor(symbol) == 1:
+                dims[symbol] = min(dims[symbol], int(rng.integers(1, 4)))
     if unknown := sorted(set(known) - set(dims)):
         raise TeselaError.at(kernel, f"the kernel has no dimension '{unknown[0]}'", f"its dimensions: {', '.join(dims) or 'none'}")
     return dims
@@ -151,7 +160,7 @@ def make_arrays(kernel: tile.KernelOp, dims: Mapping[str, int], rng: np.random.G
         step = 1
         for extent, stride in reversed(list(zip(shape, static_strides(kind)))):
             if stride is None:
-                stride = -(-step // multiple) * multiple if strides else step
+                stride = -(-step // multiple) * multiple
             strides.append(stride)
             step = max(step, stride * max(extent, 1))
         arrays[name] = _laid_out(_random(shape, dtype, rng), tuple(reversed(strides)))

@@ -6,6 +6,7 @@ A Python file is executed as the module it is; what `@tesela.kernel` made in it 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import sys
 import traceback
@@ -92,12 +93,34 @@ def python_kernel(path: str | Path, name: str | None = None) -> KernelFunction:
     return found[name]
 
 
+def _package_of(path: Path) -> str:
+    """The package that a file belongs to, imported so that what the file imports from its neighbours is found; '' if none."""
+    own = Path(__file__).resolve().parent.parent
+    folder = path.resolve().parent
+    names: list[str] = []
+    while folder != own and (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    if folder == own:
+        names.insert(0, __name__.split(".")[0])
+    elif names and str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    package = ".".join(names)
+    if package:
+        try:
+            importlib.import_module(package)
+        except Exception:  # noqa: BLE001 - then the file is read by itself, and says what it lacks
+            return ""
+    return package
+
+
 def python_kernels(path: str | Path) -> dict[str, KernelFunction]:
     """All kernel functions of a Python file by name, in order. Raises TeselaError, at the line, where the file cannot be run."""
     path = Path(path)
     if not path.is_file():
         raise TeselaError.at(None, f"cannot read '{path}': No such file or directory")
-    name = f"tesela_program_{path.stem}"
+    package = _package_of(path)
+    name = f"{package}.tesela_program_{path.stem}" if package else f"tesela_program_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
