@@ -38,6 +38,8 @@ written when one of them publishes. So shuffles cost next to nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +55,8 @@ Threads = NDArray[np.intp]
 
 FOREVER = np.iinfo(np.int32).max
 SEGMENTS = ("G", "F", "Q", "E", "R", "I", "C", "D")
+Log = list[tuple[int, dict[int, NDArray[np.int32]]]]
+"""What a FAR agent learnt: (time, all rows of other clusters known since then), in the order of time."""
 DYNAMIC = 16
 """Columns for agents that are not threads, to begin with."""
 
@@ -81,6 +85,8 @@ class Agents:
         """The owner: a thread, the shared index of an mbarrier, or a warpgroup."""
         self.index: dict[tuple[str, int], int] = {}
         self.done = np.zeros(0, np.int32)
+        self.told: dict[int, list[int]] = {}
+        """Per warp: those whose owner is one of its lanes, or its warpgroup, and knows of operations that are complete."""
         self.cluster = np.zeros(0, np.intp)
         self.ordinal = np.zeros(0, np.intp)
 
@@ -120,8 +126,8 @@ class Clocks:
         self.copy_commits = np.zeros((self.groups, count), np.int32)
         self.agents = Agents(2 * count)
         self.commits: dict[tuple[str, int], list[int]] = {}
-        self.logs: dict[int, list[tuple[int, dict[int, NDArray[np.int32]]]]] = {}
-        """Per FAR agent: (time, all rows of other clusters known since then)."""
+        self.logs: dict[int, dict[int, Log]] = {}
+        """Per cluster, per FAR agent of it."""
         self.teachers: set[int] = set()
         """Warps of which a lane knows of bulk copies what others may learn when they meet."""
 
@@ -166,6 +172,9 @@ class Clocks:
         """The owner of an agent learns that its operations up to a time are complete."""
         k = self.agents.index.get((kind, key))
         if k is not None:
+            if not self.agents.done[k]:
+                for warp in range(4 * key, 4 * key + 4) if kind == WGMMA else (key // WARP,):
+                    self.agents.told.setdefault(warp, []).append(k)
             self.agents.done[k] = max(self.agents.done[k], time)
             if kind != WGMMA:
                 self.teachers.add(key // WARP)
@@ -209,13 +218,12 @@ class Clocks:
                 self._own(row, lanes, time_met)
         self._own(row, threads, np.int32(time))
         a = self.agents
-        for k in range(len(a.kinds)):
-            if a.done[k]:
-                owner = a.keys[k]
-                mine = owner in threads if a.kinds[k] != WGMMA else bool((threads // (4 * WARP) == owner).any())
-                if mine:
-                    column = self.fixed + int(a.ordinal[k])
-                    row[column] = max(row[column], a.done[k])
+        if a.told:
+            for warp in warps.tolist():
+                for k in a.told.get(warp, ()):
+                    if a.kinds[k] == WGMMA or a.keys[k] in threads:
+                        column = self.fixed + int(a.ordinal[k])
+                        row[column] = max(row[column], a.done[k])
         if tell:
             self.released[warps] = time
         return row
@@ -375,13 +383,12 @@ class Clocks:
     def far_rows(self, row: NDArray[np.int32], cluster: int) -> dict[int, NDArray[np.int32]]:
         """The rows of other clusters that someone of `cluster` with this row knows."""
         known: dict[int, NDArray[np.int32]] = {}
-        for agent, log in self.logs.items():
-            k = agent - self.agents.first
-            column = self.fixed + int(self.agents.ordinal[k])
-            if int(self.agents.cluster[k]) != cluster or column >= len(row):
+        for agent, log in self.logs.get(cluster, {}).items():
+            column = self.column(agent)
+            if column >= len(row):
                 continue
-            entries = [rows for time, rows in log if time <= row[column]]
-            for other, far in (entries[-1] if entries else {}).items():
+            entries = bisect_right(log, int(row[column]), key=itemgetter(0))
+            for other, far in (log[entries - 1][1] if entries else {}).items():
                 known[other] = joined(known.get(other), far)
         return known
 
@@ -390,7 +397,7 @@ class Clocks:
         cluster = thread // self.width
         agent = self.agent(FAR, thread, cluster)
         time = self.tick()
-        log = self.logs.setdefault(agent, [])
+        log = self.logs.setdefault(cluster, {}).setdefault(agent, [])
         new = dict(log[-1][1]) if log else {}
         for other, row in rows.items():
             new[other] = joined(new.get(other), row)
@@ -403,8 +410,14 @@ class Clocks:
     ) -> NDArray[np.bool_]:
         result = np.zeros(len(threads), bool)
         clusters = self._cluster_of(agents)
-        for thread in np.unique(threads).tolist():
-            mine = np.nonzero(threads == thread)[0]
+        # Threads of a cluster on one row know the same of other clusters, but for what one of them learnt itself.
+        itself = np.array([(FAR, thread) in self.agents.index for thread in threads.tolist()], bool)
+        groups = np.stack([threads // self.width, self.row_of[threads], np.where(itself, threads, -1)], 1)
+        _, group = np.unique(groups, axis=0, return_inverse=True)
+        group = group.reshape(-1)
+        order = np.argsort(group, kind="stable")
+        for mine in np.split(order, np.cumsum(np.bincount(group))[:-1]):
+            thread = int(threads[mine[0]])
             known = self.far_rows(self.publish(np.array([thread]), self.now, tell=False), thread // self.width)
             for other, row in known.items():
                 part = mine[clusters[mine] == other]

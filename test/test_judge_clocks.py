@@ -118,3 +118,65 @@ def test_rows_nobody_stands_on_are_dropped() -> None:
     assert len(clocks.rows) <= 128
     assert clocks.knows(np.array([3]), np.array([60]), np.array([clocks.now - 10])).all()
     assert not clocks.knows(np.array([3]), np.array([64]), np.array([1])).any()
+
+
+@pytest.mark.parametrize(("blocks", "threads", "cluster"), [(3, 64, 1), (6, 48, 2)])
+def test_what_clusters_tell_one_another_against_sets(blocks: int, threads: int, cluster: int) -> None:
+    assert sum(_cross_clusters(seed, machine(blocks, threads, cluster)) for seed in range(8)) > 40
+
+
+def _cross_clusters(seed: int, m: Any) -> int:
+    """Random synchronisation among and in clusters; how often a thread was asked of another cluster and knew."""
+    rng = random.Random(seed)
+    clocks, model = Clocks(m, 1, 1), Model(m.thread_count)
+    live = np.nonzero(m.alive)[0]
+    variables: list[tuple[dict[int, Any], dict[int, int]]] = []
+    accesses: list[tuple[int, int]] = []
+    spread = 0
+    for _ in range(80):
+        what = rng.choice(["access", "block", "warp", "release", "acquire", "acquire"])
+        thread = int(rng.choice(live.tolist()))
+        mine = live[live // m.block_stride == thread // m.block_stride]
+        if what == "access":
+            accesses.append((thread, clocks.tick()))
+        elif what in ("block", "warp"):
+            group = mine if what == "block" else mine[mine // WARP == thread // WARP]
+            time = clocks.tick() if what == "block" else clocks.now
+            if what == "block":
+                clocks.meet(group, time)
+            else:
+                clocks.meet_in_warps(group)
+            model.acquire(group, model.row(group, time))
+        elif what == "release":
+            one, time = np.array([thread]), clocks.tick()
+            row = clocks.publish(one, time)
+            own = thread // clocks.width
+            variables.append(({**clocks.far_rows(row, own), own: row}, model.row(one, time)))
+        elif variables:
+            rows, known = rng.choice(variables)
+            own = thread // clocks.width
+            if own in rows:
+                clocks.acquire(np.array([thread]), rows[own])
+            clocks.learn_far(thread, {other: row for other, row in rows.items() if other != own})
+            model.acquire([thread], known)
+        for agent, time in rng.sample(accesses, min(8, len(accesses))):
+            asked = np.array(rng.sample(live.tolist(), 24))
+            wanted = [model.knows(int(t), agent, time) for t in asked]
+            assert clocks.knows(asked, np.full(24, agent), np.full(24, time)).tolist() == wanted
+            spread += sum(w and int(t) // clocks.width != agent // clocks.width for t, w in zip(asked, wanted))
+    return spread
+
+
+def test_threads_that_know_the_same_of_other_clusters_are_asked_once() -> None:
+    """A block of 256 of which one thread has learnt of another cluster: two looks, whatever the number of threads and of accesses."""
+    clocks = Clocks(machine(2, 256, 1), 1, 1)
+    time = clocks.tick()
+    clocks.meet(np.arange(256), time)
+    clocks.learn_far(300, {0: clocks.publish(np.array([7]), clocks.tick())})
+    clocks.meet(np.arange(256, 512), clocks.tick())
+    looks = []
+    publish = clocks.publish
+    clocks.publish = lambda threads, time, tell=True: looks.append(threads) or publish(threads, time, tell)  # type: ignore[method-assign,func-returns-value]
+    asked = np.repeat(np.arange(256, 512), 4)
+    assert clocks.knows(asked, np.tile(np.arange(4), 256), np.full(1024, time)).all()
+    assert len(looks) == 2
