@@ -17,7 +17,8 @@ kernel runs, without their values:
 **Why some trips stand for all.** A loop with unknown bounds is walked for 0, 1, 2, … trips, up to 2·d + 2 where its channels have at most d slots: d trips
 until every slot was used once, two that must leave the channels as they found them, and d at the end of which the fills ahead
 know. What is asked at the head of a trip is how many slots of each channel are filled and got; once it repeats, more trips in the middle are more of the
-same, and a loop where it does not repeat is an error, since it would run out of slots or of what fills them.
+same, and a loop where it does not repeat is an error, since it would run out of slots or of what fills them. Where the program compares counters or sizes with numbers, what a trip
+does may change there: trips are then walked until two past the largest of these numbers, up to MOST_TRIPS; beyond that a note says that it was not looked at.
 
 **Sizes instead of paths.** Where a path goes wrong, and the kernel has bounds that are no linear forms (min, max, quotients: the parts of a split loop, tiles of a grid), the path
 may be one that no sizes lead to. Then the kernel is walked for drawn sizes, for which all is known: what goes wrong there is an error, and if nothing does,
@@ -35,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp
+from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from ..dialects import async_copy, tile
@@ -54,6 +55,8 @@ MOST_PATHS = 250
 by a fixed seed, and the pass says that it has not seen all."""
 
 
+MOST_TRIPS = 200
+"""Of one loop, on any path."""
 MOST_SIZES = 40
 """Choices of sizes for which a kernel is walked whose paths cannot be told apart."""
 MOST_FILLS = 300
@@ -124,20 +127,56 @@ class _Explorer:
                 if loop is not None:
                     self.depths[loop] = max(self.depths.get(loop, 0), op.operands[0].owner.depth.value.data)
 
+        self.numbers = self._numbers_compared()
+
+    def _numbers_compared(self) -> list[int]:
+        """Numbers that conditions and bounds round channels are made of: what a trip does may change where a counter or a size passes one of them."""
+        questions = [op.cond for op in self.active if isinstance(op, scf.IfOp)]
+        questions += [bound for op in self.active if isinstance(op, scf.ForOp) for bound in (op.lb, op.ub)]
+        questions += [op.before_region.block.last_op.operands[0] for op in self.active if isinstance(op, scf.WhileOp) and op.before_region.block.last_op is not None]
+        found: set[int] = set()
+        seen: set[SSAValue] = set()
+        while questions:
+            value = questions.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if (number := constant_value(value)) is not None:
+                found.add(abs(number))
+            elif isinstance(value.owner, Operation) and value.owner.name.startswith(("arith.", "tile.")) and not isinstance(value.type, TensorType):
+                questions += value.owner.operands
+            elif isinstance(value.owner, scf.IfOp | scf.ForOp | scf.WhileOp):
+                questions += [operand for region in value.owner.regions for block in region.blocks if block.last_op is not None for operand in block.last_op.operands]
+        return sorted(found)
+
     def most_trips(self, loop: Operation) -> int:
-        return 2 * self.depths.get(loop, 0) + 2
+        """How many trips of a loop are walked: until its slots were used and what it leaves behind repeats, and past the numbers that are compared."""
+        return max(2 * self.depths.get(loop, 0) + 2, min(self._trips_past_numbers(loop), MOST_TRIPS))
+
+    def _trips_past_numbers(self, loop: Operation) -> int:
+        step = constant_value(loop.step) if isinstance(loop, scf.ForOp) else 1
+        if not self.numbers or step is None or step <= 0:
+            return 0
+        return -(-self.numbers[-1] // step) + 2
+
+    def _beyond(self) -> str | None:
+        """What is not looked at, where a number is too large for it."""
+        loops = [op for op in self.active if isinstance(op, scf.ForOp | scf.WhileOp) and self._trips_past_numbers(op) > MOST_TRIPS]
+        if not loops:
+            return None
+        return f"check-async walks {MOST_TRIPS} trips of the loop{_line(loops[0])} at most, and what it does may change after that: the program compares with {self.numbers[-1]}"
 
     def run(self) -> str | None:
         """Walks the paths; gives a note where these were not all."""
         try:
             every = explore(lambda answers: _Path(self, answers).walk(), MOST_PATHS)
-            return None if every else f"check-async walked {2 * MOST_PATHS} of the kernel's paths and found nothing; there are more"
+            return self._beyond() if every else f"check-async walked {2 * MOST_PATHS} of the kernel's paths and found nothing; there are more"
         except TeselaError:
             if not self.nonlinear:
                 raise
         steps = [step for op in self.active if isinstance(op, scf.ForOp) and (step := constant_value(op.step)) is not None]
         for number in range(MOST_SIZES):
-            sizes = Sizes(number, sorted(set(steps)), max(self.depths.values(), default=1))
+            sizes = Sizes(number, sorted(set(steps)), max(self.depths.values(), default=1), self.numbers)
             try:
                 _Path(self, Answers([], sizes.rng), sizes).walk()
             except _TooLong:

@@ -70,9 +70,11 @@ class Answers:
 
 
 class Sizes:
-    """Numbers for what a program does not know, drawn from the number of a walk. `steps`: of its loops; `slots`: of its deepest ring."""
+    """Numbers for what a program does not know, drawn from the number of a walk. `steps`: of its loops; `slots`: of its deepest ring;
+    `numbers`: that it compares sizes with."""
 
-    def __init__(self, number: int, steps: Sequence[int], slots: int) -> None:
+    def __init__(self, number: int, steps: Sequence[int], slots: int, numbers: Sequence[int] = ()) -> None:
+        self.numbers = [number for number in numbers if number > 1]
         self.rng = random.Random(number)
         self.number, self.steps, self.slots = number, list(steps) or [1], slots
         self.blocks = self.rng.choice((1, 1, 2, 3))
@@ -87,6 +89,8 @@ class Sizes:
     def extent(self) -> int:
         """Of an array: so that a loop over it has such a number of trips, the last of them sometimes not whole; or a small one."""
         step = self.rng.choice(self.steps)
+        if self.numbers and self.number and self.rng.random() < 0.3:
+            return max(0, self.rng.choice(self.numbers) + self.rng.choice((-1, 0, 1, step, 2 * step)))
         if self.number and self.rng.random() < 0.2:
             return self.rng.randint(1, 2 * step)
         return max(0, self.trips() * step - self.rng.choice((0, 0, 1, step // 2)))
