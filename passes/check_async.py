@@ -18,7 +18,8 @@ kernel runs, without their values:
 until every slot was used once, two that must leave the channels as they found them, and d at the end of which the fills ahead
 know. What is asked at the head of a trip is how many slots of each channel are filled and got; once it repeats, more trips in the middle are more of the
 same, and a loop where it does not repeat is an error, since it would run out of slots or of what fills them. Where the program compares counters or sizes with numbers, what a trip
-does may change there: trips are then walked until two past the largest of these numbers, up to MOST_TRIPS; beyond that a note says that it was not looked at.
+does may change there: trips are then walked until two past the largest of these numbers, up to MOST_TRIPS; beyond that a note says that it was not looked at. (A count kept beside the counter,
+or a quotient of it, that is compared with more than MOST_COUNTED is not recognised as one.)
 
 **Sizes instead of paths.** Where a path goes wrong, and the kernel has bounds that are no linear forms (min, max, quotients: the parts of a split loop, tiles of a grid), the path
 may be one that no sizes lead to. Then the kernel is walked for drawn sizes, for which all is known: what goes wrong there is an error, and if nothing does,
@@ -55,6 +56,8 @@ MOST_PATHS = 250
 by a fixed seed, and the pass says that it has not seen all."""
 
 
+MOST_COUNTED = 32
+"""Numbers up to this may be compared with what counts trips by one, or with a quotient of the counter."""
 MOST_TRIPS = 200
 """Of one loop, on any path."""
 MOST_SIZES = 40
@@ -127,27 +130,23 @@ class _Explorer:
                 if loop is not None:
                     self.depths[loop] = max(self.depths.get(loop, 0), op.operands[0].owner.depth.value.data)
 
-        self.numbers = self._numbers_compared()
-
-    def _numbers_compared(self) -> list[int]:
+        self.numbers: list[int] = []
         """Numbers that conditions and bounds round channels are made of: what a trip does may change where a counter or a size passes one of them."""
+        self.counted = 0
+        """The largest up to MOST_COUNTED of those that may be compared with a count of trips: beside a value that a loop carries, or a quotient."""
+        self._find_numbers()
+
+    def _find_numbers(self) -> None:
         questions = [op.cond for op in self.active if isinstance(op, scf.IfOp)]
         questions += [bound for op in self.active if isinstance(op, scf.ForOp) for bound in (op.lb, op.ub)]
         questions += [op.before_region.block.last_op.operands[0] for op in self.active if isinstance(op, scf.WhileOp) and op.before_region.block.last_op is not None]
-        found: set[int] = set()
-        seen: set[SSAValue] = set()
-        while questions:
-            value = questions.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            if (number := constant_value(value)) is not None:
-                found.add(abs(number))
-            elif isinstance(value.owner, Operation) and value.owner.name.startswith(("arith.", "tile.")) and not isinstance(value.type, TensorType):
-                questions += value.owner.operands
-            elif isinstance(value.owner, scf.IfOp | scf.ForOp | scf.WhileOp):
-                questions += [operand for region in value.owner.regions for block in region.blocks if block.last_op is not None for operand in block.last_op.operands]
-        return sorted(found)
+        every: set[int] = set()
+        for question in questions:
+            numbers, counts = _made_of(question)
+            every |= numbers
+            if counts:
+                self.counted = max([self.counted, *(number for number in numbers if number <= MOST_COUNTED)])
+        self.numbers = sorted(every)
 
     def most_trips(self, loop: Operation) -> int:
         """How many trips of a loop are walked: until its slots were used and what it leaves behind repeats, and past the numbers that are compared."""
@@ -157,7 +156,7 @@ class _Explorer:
         step = constant_value(loop.step) if isinstance(loop, scf.ForOp) else 1
         if not self.numbers or step is None or step <= 0:
             return 0
-        return -(-self.numbers[-1] // step) + 2
+        return max(-(-self.numbers[-1] // step), self.counted) + 2
 
     def _beyond(self) -> str | None:
         """What is not looked at, where a number is too large for it."""
@@ -182,6 +181,28 @@ class _Explorer:
             except _TooLong:
                 continue
         return f"check-async walked the kernel for {MOST_SIZES} choices of sizes and found nothing; which of its paths others lead to it cannot tell"
+
+
+def _made_of(question: SSAValue) -> tuple[set[int], bool]:
+    """The numbers that a scalar is computed from, and whether that may count trips: a value that a loop carries, or a quotient, is among what it is computed from."""
+    numbers, counts = set[int](), False
+    left, seen = [question], set[SSAValue]()
+    while left:
+        value = left.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner = value.owner
+        if (number := constant_value(value)) is not None:
+            numbers.add(abs(number))
+        elif isinstance(owner, Block):
+            counts |= isinstance(owner.parent_op(), scf.WhileOp) or (isinstance(owner.parent_op(), scf.ForOp) and value is not owner.args[0])
+        elif owner.name.startswith(("arith.", "tile.")) and not isinstance(value.type, TensorType):
+            counts |= any(word in owner.name for word in ("div", "rem", "shr"))
+            left += owner.operands
+        elif isinstance(owner, scf.IfOp | scf.ForOp | scf.WhileOp):
+            left += [operand for region in owner.regions for block in region.blocks if block.last_op is not None for operand in block.last_op.operands]
+    return numbers, counts
 
 
 def _is_async(op: Operation) -> bool:
