@@ -10,7 +10,9 @@ traced in about 30 µs).
 from __future__ import annotations
 
 import ast
+import dataclasses
 import difflib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -111,6 +113,15 @@ def _location(place: Location) -> FileLineColLoc:
     return FileLineColLoc(StringAttr(place.file), IntAttr(place.line), IntAttr(place.column))
 
 
+def _counted(notes: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """The notes, with one for a run of equal ones: a function that calls itself is called at one place, often."""
+    found = []
+    for note, run in itertools.groupby(notes):
+        times = sum(1 for _ in run)
+        found.append(note if times == 1 else dataclasses.replace(note, message=f"{note.message}, {times} times"))
+    return found
+
+
 class Builder:
     """See the module. `source` is the function whose text `node` belongs to."""
 
@@ -136,7 +147,7 @@ class Builder:
             Diagnostic("note", f"in {callee.name}, called here", caller.place(call))
             for (caller, call), callee in zip(reversed(self.calls), reversed([*(s for s, _ in self.calls[1:]), self.source]))
         ]
-        return TeselaError.at(self.source.place(at if at is not None else self.node), message, hint, notes)
+        return TeselaError.at(self.source.place(at if at is not None else self.node), message, hint, _counted(notes))
 
     def location(self, node: ast.AST) -> FileLineColLoc:
         """The location attribute of a node."""

@@ -154,7 +154,7 @@ class KernelFunction:
             if not isinstance(value, DType):
                 found = "no value" if value is None else repr(value)
                 raise self.error(None, f"{self.name}: the type variable {name} needs an element type, found {found}",
-                                 f"write trace({name}=tesela.f32)")
+                                 f"give it: compile({name}=tesela.f32), on the command line --constant {name}=f32")
             bound[name] = value
         for name, param in self.constants.items():
             first = self.variants[0] if self.variants else {}

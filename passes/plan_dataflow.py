@@ -103,8 +103,8 @@ def _note_what_roles_settle(kernel: tile.KernelOp, roles: RolesOp, context: Pass
     """What is stated of a kernel whose roles are written out is theirs to say: warps, slots of channels, and whether some warps only load."""
     for name in ("warps", "stages", "warp_specialize"):
         if (value := kernel.attributes.get(name)) is not None and not (name == "warps" and value == IntegerAttr(working_warps(roles), i64)):
-            number = value.value.data if isinstance(value, IntegerAttr) else value
-            context.emitter.note(kernel, f"{name} = {abs(number) if isinstance(number, int) else number} is not followed: the kernel's roles are written out, with their warps and the slots of their channels")
+            number = abs(value.value.data) if isinstance(value, IntegerAttr) else value  # (true is -1)
+            context.emitter.note(kernel, f"{name} = {number} is not followed: the kernel's roles are written out, with their warps and the slots of their channels")
 
 
 # ---- warps ----------------------------------------------------------------------------------------------------------

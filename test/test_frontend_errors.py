@@ -714,8 +714,9 @@ def test_long_chains_of_elif(tmp_path, links, error):
 
 
 def test_recursion_ends():
-    with pytest.raises(TeselaError, match="forever calls itself, or calls are nested deeper than 50"):
+    with pytest.raises(TeselaError, match="forever calls itself, or calls are nested deeper than 50") as caught:
         recursive.trace()
+    assert [note.message for note in caught.value.diagnostics[0].notes] == ["in forever, called here, 49 times", "in forever, called here"]
 
 
 # --- Signatures ---

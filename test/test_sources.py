@@ -68,7 +68,7 @@ def test_compiles_a_kernel_of_a_python_file():
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        (TWO, [], "error: '@' has 2 kernels\n  hint: name one: double, triple\n"),
+        (TWO, [], "error: '@' has 2 kernels\n  hint: name one, on the command line with --kernel: double, triple\n"),
         (TWO, ["--kernel", "half"], "error: '@' has no kernel 'half'\n  hint: it has: double, triple\n"),
         ("x = 1\n", [], "error: '@' has no kernel\n  hint: decorate a function with @tesela.kernel\n"),
         ("x = (\n", [], "@:1:5: error: '@' is no Python program: '(' was never closed\n  x = (\n      ^\n"),

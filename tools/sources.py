@@ -87,14 +87,14 @@ def python_kernel(path: str | Path, name: str | None = None) -> KernelFunction:
         return next(iter(found.values()))
     if name is None:
         held = f"{len(found)} kernels" if found else "no kernel"
-        raise TeselaError.at(None, f"'{path}' has {held}", f"name one: {listed}" if found else "decorate a function with @tesela.kernel")
+        raise TeselaError.at(None, f"'{path}' has {held}", f"name one, on the command line with --kernel: {listed}" if found else "decorate a function with @tesela.kernel")
     if name not in found:
         raise TeselaError.at(None, f"'{path}' has no kernel '{name}'", f"it has: {listed}" if found else None)
     return found[name]
 
 
 def _package_of(path: Path) -> str:
-    """The package that a file belongs to, imported so that what the file imports from its neighbours is found; '' if none."""
+    """The package that a file belongs to, which then can be imported; '' if none."""
     own = Path(__file__).resolve().parent.parent
     folder = path.resolve().parent
     names: list[str] = []
@@ -105,13 +105,7 @@ def _package_of(path: Path) -> str:
         names.insert(0, __name__.split(".")[0])
     elif names and str(folder) not in sys.path:
         sys.path.append(str(folder))
-    package = ".".join(names)
-    if package:
-        try:
-            importlib.import_module(package)
-        except Exception:  # noqa: BLE001 - then the file is read by itself, and says what it lacks
-            return ""
-    return package
+    return ".".join(names)
 
 
 def python_kernels(path: str | Path) -> dict[str, KernelFunction]:
@@ -126,6 +120,8 @@ def python_kernels(path: str | Path) -> dict[str, KernelFunction]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # so that what the file defines finds its module
     try:
+        if package:  # so that what the file imports from its neighbours is found
+            importlib.import_module(package)
         spec.loader.exec_module(module)
     except TeselaError:
         raise
