@@ -63,7 +63,8 @@ TOO_LARGE_HINT = "a block holds its tiles in registers, 256 KiB in all: take a s
 def too_large(shape: Sequence[int]) -> str | None:
     """Why a tile cannot have this shape, if it has too many elements."""
     count = prod(shape)
-    return f"a tile has at most {MAX_TILE_ELEMENTS} elements, found {count}" if count > MAX_TILE_ELEMENTS else None
+    found = str(count) if count < 1 << 63 else "2^63 or more"  # Python refuses to spell some numbers
+    return f"a tile has at most {MAX_TILE_ELEMENTS} elements, found {found}" if count > MAX_TILE_ELEMENTS else None
 
 
 def element_type(kind: Attribute) -> Attribute:

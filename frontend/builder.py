@@ -14,6 +14,7 @@ import dataclasses
 import difflib
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -31,7 +32,7 @@ from ..dialects.tile_types import TOO_LARGE_HINT, too_large
 from .hints import CLOSE, conversion
 from .source import SourceFunction
 from .types import Dim, DType, bf16, combine, f8E4M3FN, f8E5M2, f16, f32, f64, i1, i8, i64, index, ui8
-from .values import ATTRIBUTES, Value, describe, is_number, type_text
+from .values import ATTRIBUTES, Value, describe, is_number, number_text, type_text
 
 NO_FASTMATH: dict[str, Attribute] = {"fastmath": arith.FastMathFlagsAttr("none")}
 NO_OVERFLOW: dict[str, Attribute] = {"overflowFlags": arith.IntegerOverflowAttr("none")}
@@ -102,7 +103,7 @@ PYTHON_BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 DIM_OPS = {"+": "+", "-": "-", "*": "*", "//": "floordiv", "%": "mod", "maximum": "max", "minimum": "min"}
 
-LARGEST = {f8E4M3FN: 448.0, f8E5M2: 57344.0, f16: 65504.0, bf16: 3.3895313892515355e38, f32: 3.4028234663852886e38, f64: math.inf}
+LARGEST = {f8E4M3FN: 448.0, f8E5M2: 57344.0, f16: 65504.0, bf16: 3.3895313892515355e38, f32: 3.4028234663852886e38, f64: sys.float_info.max}
 """The largest finite number of each float type (IEEE 754; bf16: 2¹²⁷·(2 − 2⁻⁷); 8 bits: OCP 8-bit Floating Point Specification)."""
 
 MAX_POWER = 16
@@ -175,9 +176,9 @@ class Builder:
         """A scalar constant. Raises TeselaError for a number that the type does not have."""
         if dtype is ui8 and isinstance(number, int):
             if not 0 <= number <= 255:
-                raise self.error(f"the number {number} does not fit ui8 (0 … 255)")
+                raise self.error(f"the number {number_text(number)} does not fit ui8 (0 … 255)")
             return self.cast(self.constant(number - (number >> 7 << 8), i8), ui8)  # constants are signless
-        key = (dtype, repr(number))
+        key = (dtype, number if isinstance(number, int) else repr(number))  # 0.0 and -0.0 are equal
         ssa = self._constants.get(key)
         if ssa is None:
             op = self._constant_op(number, dtype)
@@ -195,17 +196,17 @@ class Builder:
     def _constant_op(self, number: Any, dtype: DType) -> Operation:
         kind = ATTRIBUTES[dtype]
         if dtype.kind == "float":
+            if abs(number) > LARGEST[dtype] and (isinstance(number, int) or math.isfinite(number)):
+                raise self.error(f"the number {number_text(number)} is past the largest finite {dtype.name}, {LARGEST[dtype]:.6g}")
             number = float(number)
             if not math.isfinite(number):
                 return tile.ConstantOp.make(number, kind)
-            if abs(number) > LARGEST[dtype]:
-                raise self.error(f"the number {number} is past the largest finite {dtype.name}, {LARGEST[dtype]:.6g}")
             return arith.ConstantOp.create(result_types=[kind], properties={"value": FloatAttr(number, kind)})  # type: ignore[call-overload]
         if isinstance(number, float):
             raise self.error(f"the float {number} meets {dtype.name}", "write an integer, or convert with x.to(f32)")
         low, high = (0, 1) if dtype is i1 else (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1)
         if not low <= number <= high:
-            raise self.error(f"the number {number} does not fit {dtype.name} ({low} … {high})")
+            raise self.error(f"the number {number_text(number)} does not fit {dtype.name} ({low} … {high})")
         # i1 true is printed and parsed as -1, its signed value.
         attribute = IntegerAttr(-int(number) if dtype is i1 else int(number), kind)  # type: ignore[call-overload]
         op = arith.ConstantOp.create(result_types=[kind], properties={"value": attribute})
@@ -421,11 +422,11 @@ class Builder:
         if isinstance(a, int) and isinstance(b, int):
             bits = a.bit_length() * b if op == "**" else a.bit_length() + b if op == "<<" else 0
             if bits > MOST_BITS:
-                raise self.error(f"'{op}' of the Python numbers {a} and {b} has more than {MOST_BITS} bits")
+                raise self.error(f"'{op}' of the Python numbers {number_text(a)} and {number_text(b)} has more than {MOST_BITS} bits")
         try:
             return PYTHON_BINARY[op](a, b)
         except (ArithmeticError, TypeError, ValueError) as error:
-            raise self.error(f"'{op}' of the Python numbers {a} and {b}: {error}") from None
+            raise self.error(f"'{op}' of the Python numbers {number_text(a)} and {number_text(b)}: {error}") from None
 
     def arithmetic(self, op: str, a: Value, b: Value) -> Value:
         """`a op b` of two values of one type and shape."""
@@ -543,7 +544,9 @@ class Builder:
                     at,
                 )
             if item < 1:
-                raise self.error(f"a tile's extents must be positive, found {item}", at=at)
+                raise self.error(f"a tile's extents must be positive, found {describe(item)}", at=at)
+            if reason := too_large((item,)):
+                raise self.error(reason, TOO_LARGE_HINT, at)
         return tuple(items)
 
 

@@ -214,6 +214,11 @@ def _fits(value: Any, dtype: DType) -> bool:
     return dtype.kind == "float" if kind == "float" else (kind == "bool") == (dtype is i1)
 
 
+def _is_number_like(value: Any) -> bool:
+    """Whether it is a Python number, a dimension, or what stands for one: such take the type, and the shape, of what they replace."""
+    return not isinstance(value, Value) or value.weak
+
+
 def _terminate(t: Tracer, block: Block, terminator: Operation) -> None:
     terminator.location = t.b.location(t.b.node)
     block.add_op(terminator)
@@ -304,6 +309,8 @@ class Loop:
         if isinstance(end, Value) and end.shape and not (isinstance(start, Value) and start.shape):
             number = start if is_number(start) else "value"
             hint = f"start with tesela.full({end.shape}, {number}, tesela.{end.dtype.name})"
+        elif isinstance(end, Value) and isinstance(start, Value) and start.shape and not end.shape and start.dtype is end.dtype:
+            hint = f"give the scalar a name of its own, or fill the tile with it: tesela.broadcast_to(x, {start.shape})"
         return self.t.error(
             f"{name} is {describe(start)} before the loop and {describe(end)} after a trip; a variable that a loop carries "
             "keeps its type and shape",
@@ -345,7 +352,7 @@ class Loop:
                 raise self.changed(leaf.name, leaf.start, end)
             value = in_block(self.t, block, lambda end=end, dtype=dtype: self.t.b.of_dtype(end, dtype))
             if value.shape != leaf.shape:
-                if value.shape:
+                if not _is_number_like(end):
                     raise self.changed(leaf.name, leaf.start, end)
                 value = in_block(self.t, block, lambda value=value, leaf=leaf: self.t.b.broadcast(value, leaf.shape))
             operands.append(value.ssa)

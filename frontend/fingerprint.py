@@ -110,7 +110,9 @@ class _Search:
                 self.add("items", str(len(value)))
                 for item in value:
                     self.value(item)
-            case None | bool() | int() | float() | str() | DType() | DTypeVariable() | Dim() | Word():
+            case int():  # Python refuses to spell the decimal digits of a long one
+                self.add(type(value).__name__, hex(value))
+            case None | float() | str() | DType() | DTypeVariable() | Dim() | Word():
                 self.add(type(value).__name__, repr(value))
             case type() | BuiltinFunctionType():
                 self.add("name", str(value.__module__), value.__qualname__)

@@ -24,7 +24,7 @@ from . import builder as b
 from .hints import conversion
 from .types import DTYPES, Dim, DType, f8E4M3FN, f8E5M2, f32, i1, i8, i32, i64, index, ui8
 from .types import ceildiv as static_ceildiv
-from .values import ArrayRef, Build, Tracing, Value, describe, is_number, type_attribute, type_text
+from .values import ArrayRef, Build, Tracing, Value, describe, is_number, number_text, type_attribute, type_text
 from .words import WORDS
 
 if TYPE_CHECKING:
@@ -225,13 +225,15 @@ def arange(t: Tracer, start: Any, stop: Any, step: Any, dtype: Any) -> Value:
         if not isinstance(bound, int) or isinstance(bound, bool):
             hint = "write start + tesela.arange(size)"
             raise t.error(f"the bounds of tesela.arange must be known when compiling, found {describe(bound)}", hint)
-    count = len(range(*bounds)) if bounds[2] else 0
-    if not count:
-        raise t.error(f"tesela.arange({', '.join(map(str, bounds))}) has no elements")
+    start, stop, step = bounds
+    count = -((start - stop) // step) if step else 0
+    if count < 1:
+        raise t.error(f"tesela.arange({', '.join(map(number_text, bounds))}) has no elements")
+    t.b.extents(count)
     result = t.b.emit(tile.IotaOp.make(type_attribute(dtype, (count,))), dtype, (count,))
-    if bounds[2] != 1:
-        result = t.b.binary("*", result, bounds[2])
-    return t.b.binary("+", result, bounds[0]) if bounds[0] else result
+    if step != 1:
+        result = t.b.binary("*", result, step)
+    return t.b.binary("+", result, start) if start else result
 
 
 @builds("iota")

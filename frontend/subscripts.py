@@ -141,8 +141,7 @@ def array_slice(t: Tracer, node: ast.Subscript) -> ArraySlice:
             value = t.eval(item)
             t.b.node = item
             if isinstance(value, int) and value < 0:
-                end = array.shape[dim]
-                raise t.error(f"the index {value} lies before the array: indices do not count from its end", f"write {end} - {-value}" if isinstance(end, Dim) else None, item)
+                raise t.error(f"the index {value} lies before the array: indices do not count from its end", _from_the_end(array, dim, value), item)
             if isinstance(value, Value) and value.shape:
                 tiles[dim] = _index_tile(t, value)
                 starts.append(value.ssa)
@@ -153,6 +152,14 @@ def array_slice(t: Tracer, node: ast.Subscript) -> ArraySlice:
         return _indexed(t, array, starts, dict(zip(dims, shape)), tiles)
     last = list(range(rank - len(dims), rank))
     return ArraySlice(array, starts, tuple(shape), None if dims == last else tuple(dims))
+
+
+def _from_the_end(array: ArrayRef, dim: int, place: int) -> str | None:
+    """The hint that says what a negative `place` would be if it counted from the end."""
+    end = array.shape[dim]
+    if isinstance(end, Dim):
+        return f"write {end} - {-place}"
+    return f"write {end + place}" if isinstance(end, int) and end + place >= 0 else None
 
 
 def place_argument(t: Tracer, node: ast.expr, word: str) -> ArraySlice:
@@ -218,6 +225,14 @@ def _slice(t: Tracer, array: ArrayRef, dim: int, node: ast.Slice) -> tuple[SSAVa
     if node.step is not None:
         raise t.error("a slice of an array has no step", "load the whole range, or state strides in the signature", node.step)
     start: Any = 0 if node.lower is None else t.eval(node.lower)
+    if isinstance(start, int) and start < 0:
+        hint = _from_the_end(array, dim, start)
+        padded = "tesela.load and tesela.store take such a start: they read zeros, and write nothing, there"
+        raise t.error(
+            f"the slice {ast.unparse(node)} of {array.name} starts before the array: indices do not count from its end",
+            f"{hint}; {padded}" if hint else padded,
+            node.lower,
+        )
     t.b.node = node
     lower = t.b.index(start, "the start of a slice")
     extent = _stated_extent(t, node, start)

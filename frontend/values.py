@@ -148,6 +148,16 @@ def type_text(dtype: DType, shape: tuple[int, ...]) -> str:
     return f"{dtype.name}[{', '.join(map(str, shape))}]" if shape else dtype.name
 
 
+LONGEST_INTEGER = 128
+"""The bits up to which messages spell an integer; Python itself refuses to spell one of more than 4300 digits."""
+
+
+def number_text(number: int | float) -> str:
+    """A Python number in messages, after the word "number": its digits, or how long it is."""
+    long = isinstance(number, int) and number.bit_length() > LONGEST_INTEGER
+    return f"of {number.bit_length()} bits" if long else str(number)
+
+
 def describe(value: Any) -> str:
     """A noun phrase for a value, for messages."""
     match value:
@@ -163,7 +173,7 @@ def describe(value: Any) -> str:
         case bool() | None:
             return f"{value}"
         case int() | float():
-            return f"the Python number {value}"
+            return f"the Python number {number_text(value)}"
         case str():
             return f"the string {value!r}"
         case tuple():
