@@ -47,6 +47,11 @@ class TunedKernel:
     def __repr__(self) -> str:
         return f"<tesela.autotune {self.name}, {len(self.configs)} candidates>"
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(KernelFunction, name):
+            raise AttributeError(f"'TunedKernel' object has no attribute '{name}'")
+        raise AttributeError(f"a tuned kernel has no {name}, which depends on the candidate: {self.name}.kernel.{name} has it, and {self.name}.tuning() shows what won")
+
     @property
     def tunings(self) -> tuple[Tuning, ...]:
         """What was found so far in this process, or read from the cache, in order."""

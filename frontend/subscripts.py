@@ -19,7 +19,7 @@ from xdsl.traits import is_side_effect_free
 from ..dialects import tile
 from ..dialects.tile_indexed import COMPUTED, AtomicKind, atomic_refusal
 from .operations import BUILDERS, axis_argument, builds, emit_load, store_value, tile_argument
-from .types import i1, i32
+from .types import Dim, i1, i32
 from .values import ATTRIBUTES, ArrayRef, Build, Value, describe, type_attribute
 
 if TYPE_CHECKING:
@@ -140,6 +140,9 @@ def array_slice(t: Tracer, node: ast.Subscript) -> ArraySlice:
         else:
             value = t.eval(item)
             t.b.node = item
+            if isinstance(value, int) and value < 0:
+                end = array.shape[dim]
+                raise t.error(f"the index {value} lies before the array: indices do not count from its end", f"write {end} - {-value}" if isinstance(end, Dim) else None, item)
             if isinstance(value, Value) and value.shape:
                 tiles[dim] = _index_tile(t, value)
                 starts.append(value.ssa)

@@ -119,13 +119,13 @@ def stated_size(kernel: tile.KernelOp) -> int | None:
     if value is None:
         return None
     if not isinstance(value, IntegerAttr) or value.type == i1:
-        raise TeselaError.at(kernel, f"cluster must be a number of blocks, found {value}", "write attributes {cluster = 2 : i64}")
+        raise TeselaError.at(kernel, f"cluster must be a number of blocks, found {value}", "write attributes {cluster = 2 : i64}, in Python pins={'cluster': 2}")
     return value.value.data
 
 
 def _check_size(kernel: tile.KernelOp, wanted: int | None) -> None:
     if wanted is not None and (wanted < 1 or wanted > MOST_BLOCKS or wanted & (wanted - 1)):
-        raise TeselaError.at(kernel, f"a cluster has 1, 2, 4 or 8 blocks, found {wanted}", "write attributes {cluster = 2 : i64}")
+        raise TeselaError.at(kernel, f"a cluster has 1, 2, 4 or 8 blocks, found {wanted}", "write attributes {cluster = 2 : i64}, in Python pins={'cluster': 2}")
 
 
 def outward_effects(kernel: tile.KernelOp) -> list[Operation]:

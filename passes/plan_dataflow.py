@@ -115,7 +115,7 @@ def _stated_warps(kernel: tile.KernelOp) -> int | None:
     if stated is None:
         return None
     if not isinstance(stated, IntegerAttr) or stated.value.data not in (1, 2, 4, 8, 12, 16, 32):
-        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 12, 16 or 32, found {stated}", "state one of these, as in warps = 4 : i64, or leave it out")
+        raise TeselaError.at(kernel, f"warps must be 1, 2, 4, 8, 12, 16 or 32, found {stated}", "state one of these, as in warps = 4 : i64, in Python pins={'warps': 4}, or leave it out")
     return stated.value.data
 
 

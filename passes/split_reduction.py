@@ -68,7 +68,7 @@ class SplitReduction(Pass):
             parts = self.parts or 1
             if stated is not None:
                 if not isinstance(stated, IntegerAttr) or not 1 <= stated.value.data <= MOST_PARTS:
-                    raise TeselaError.at(kernel, f"split must be a number from 1 to {MOST_PARTS}, found {stated}", "write {split = 4 : i64}")
+                    raise TeselaError.at(kernel, f"split must be a number from 1 to {MOST_PARTS}, found {stated}", "write {split = 4 : i64}, in Python pins={'split': 4}")
                 parts = stated.value.data
             if parts == 1:
                 continue

@@ -42,7 +42,7 @@ def stated_stages(op: Operation) -> int | None:
     if stated is None:
         return None
     if not isinstance(stated, IntegerAttr) or stated.value.data < 1:
-        raise TeselaError.at(op, f"stages must be a positive number, found {stated}", "write {stages = 3 : i64}")
+        raise TeselaError.at(op, f"stages must be a positive number, found {stated}", "write {stages = 3 : i64}, in Python pins={'stages': 3}")
     return stated.value.data
 
 

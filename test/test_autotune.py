@@ -158,6 +158,15 @@ def test_a_longer_budget_tries_the_rest(monkeypatch, tmp_path):
         assert sum(trial.cost is None for trial in tuned.tunings[0].trials) == left
 
 
+def test_what_only_a_kernel_has():
+    tuned = fresh(grow, {"BLOCK": [64]})
+    for name in ("explain", "ir", "compile", "export", "warmup"):
+        with pytest.raises(AttributeError, match=rf"a tuned kernel has no {name}, which depends on the candidate: grow.kernel.{name} has it, and grow.tuning\(\) shows"):
+            getattr(tuned, name)
+    with pytest.raises(AttributeError, match="has no attribute 'exlpain'"):
+        getattr(tuned, "exlpain")
+
+
 def test_time_that_is_up():
     tuned = fresh(grow, {"BLOCK": [64, 32, 16]}, budget=0.0)
     tuned(np.ones(10, np.float32), device="sim")

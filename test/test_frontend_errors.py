@@ -587,6 +587,18 @@ def tile_too_large(x: Array[f32, N]):
 
 
 @wrong
+def an_index_from_the_end(x: Array[f32, N], y: Array[f32, M, 4]):
+    x[0] = y[0, -1]
+    #           ^ the index -1 lies before the array: indices do not count from its end
+
+
+@wrong
+def a_place_from_the_end(x: Array[f32, N]):
+    x[-2] = 0.0
+    # ^ the index -2 lies before the array: indices do not count from its end -> write N - 2
+
+
+@wrong
 def static_range_at_run_time(x: Array[f32, N]):
     for i in tesela.static_range(N):
     #        ^ the bounds of tesela.static_range must be known when compiling, found the dimension N -> use tesela.range

@@ -39,7 +39,7 @@ tile.kernel @registers(%A: memref<?x?xf16, strided<[?, 1]>> [M, K]) grid(%g = M)
 // -----
 
 // expected-error@+2 {{warps must be 1, 2, 4, 8, 12, 16 or 32, found 3 : i64}}
-// expected-hint@+1 {{state one of these, as in warps = 4 : i64, or leave it out}}
+// expected-hint@+1 {{state one of these, as in warps = 4 : i64, in Python pins={'warps': 4}, or leave it out}}
 tile.kernel @warps(%A: memref<?xf32, strided<[1]>> [M]) grid(%g = M) attributes {warps = 3 : i64} {
   %c0 = arith.constant 0 : index
 }
