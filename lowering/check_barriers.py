@@ -27,7 +27,7 @@ mbarrier operations that are not modelled (`test_wait`, states, arrivals by cp.a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -64,10 +64,10 @@ from .barrier_protocol import WARP, Protocol, line_of, named, warps_of
 from .thread_values import Value, evaluate, wrap
 
 PROTOCOL = frozenset(
-    "mbarrier_init mbarrier_arrive mbarrier_tx tma_load cp_bulk setmaxnreg bar_sync cluster_arrive cluster_wait wgmma wgmma_commit wgmma_wait ld ldmatrix fence_proxy_async".split()
+    "mbarrier_init mbarrier_arrive mbarrier_tx tma_load cp_bulk setmaxnreg bar_sync bar_red cluster_arrive cluster_wait wgmma wgmma_commit wgmma_wait ld ldmatrix fence_proxy_async".split()
 )
 """Meanings of instructions that are followed; `ld` and `cp_bulk` of shared memory only."""
-UNKNOWN = frozenset("mbarrier_wait mbarrier_inval cp_async_mbarrier_arrive bar_arrive bar_red".split())
+UNKNOWN = frozenset("mbarrier_wait mbarrier_inval cp_async_mbarrier_arrive bar_arrive".split())
 """Meanings of instructions that are not, and that others may wait for."""
 
 
@@ -301,7 +301,12 @@ class _Rendezvous:
 
     arrived: np.ndarray
     masks: list[np.ndarray] = field(default_factory=list)
-    number: int = 0
+    holds: int = 0
+    """Threads that have come with a predicate that holds (`bar.red`)."""
+    unknown: int = 0
+    """Threads that have come with one that is not known."""
+    totals: list[int] = field(default_factory=list)
+    """Of each meeting so far, the threads whose predicate held."""
 
 
 class _TooLong(Exception):
@@ -640,9 +645,12 @@ class _Walk:
                         for part in _by(mask, WARP) if isinstance(address, np.ndarray) else [mask]:
                             self.protocol.read(op, np.unique(np.broadcast_to(address, mask.shape)[part]), part, False)
             case "bar_sync":
-                which = self._number_at(op, args[0], mask, "the barrier's number")
-                count = self._number_at(op, args[1], mask, "the barrier's threads") if len(args) > 1 else self.threads
+                which, count = self._named_barrier(op, args, mask)
                 yield from self._meet(op, ("bar", which), count, mask)
+            case "bar_red":
+                *named_by, predicate = args
+                which, count = self._named_barrier(op, named_by, mask)
+                yield from self._reduce(op, row, ("bar", which), count, predicate, mask)
             case "cluster_wait":
                 yield from self._meet(op, "cluster", self.threads, mask)
             case "setmaxnreg":
@@ -715,18 +723,42 @@ class _Walk:
                     return int(np.prod(param.tensormap.box)) * max(1, int(bits[1]) // 8)
         raise TeselaError.at(op, "check-barriers cannot tell which tensor map the copy goes through", "name a parameter of the launch plan")
 
+    def _named_barrier(self, op: InstOp, args: Sequence[SSAValue], mask: np.ndarray) -> tuple[int, int]:
+        """The number of a barrier, and how many threads meet at it: all of the block where that is not stated."""
+        which = self._number_at(op, args[0], mask, "the barrier's number")
+        return which, self._number_at(op, args[1], mask, "the barrier's threads") if len(args) > 1 else self.threads
+
+    def _reduce(self, op: InstOp, row: Row, which: Any, count: int, predicate: SSAValue, mask: np.ndarray) -> Steps:
+        """A barrier that tells all its threads in how many of them a predicate holds. Of those where it is not known, in none, all or some: that is drawn, once
+        for the meeting, so that all who meet are told the same."""
+        place = self._place(which)
+        if (test := self._registers(predicate)[0]) is None:
+            place.unknown += int(mask.sum())
+        else:
+            place.holds += int((mask & np.broadcast_to(test, mask.shape)).sum())
+        number = len(place.totals)
+        yield from self._meet(op, which, count, mask)
+        total = place.totals[number]
+        self.values[op.results[0]] = {"and": total == count, "or": total > 0, "popc": total}[row.args["op"]]
+        return []
+
+    def _place(self, which: Any) -> _Rendezvous:
+        return self.meetings.setdefault(which, _Rendezvous(np.zeros(self.threads, bool)))
+
     def _meet(self, op: InstOp, which: Any, count: int, mask: np.ndarray) -> Steps:
         """Waits until `count` threads have come."""
-        place = self.meetings.setdefault(which, _Rendezvous(np.zeros(self.threads, bool)))
+        place = self._place(which)
         place.arrived |= mask
         place.masks.append(mask)
         if place.arrived.sum() >= count:
             self.protocol.meet(place.masks)
-            place.arrived, place.masks, place.number = np.zeros(self.threads, bool), [], place.number + 1
+            some = self.sizes.rng.randint(0, place.unknown) if place.unknown else 0
+            place.totals.append(place.holds + (self.sizes.rng.choice((0, some, place.unknown)) if place.unknown else 0))
+            place.arrived, place.masks, place.holds, place.unknown = np.zeros(self.threads, bool), [], 0, 0
             return []
-        number = place.number
+        number = len(place.totals)
         what = f"barrier {which[1]}" if isinstance(which, tuple) else "the cluster's barrier"
-        yield _Wait(op, mask, lambda: place.number > number, lambda: f"of {what}'s {count} threads {int(place.arrived.sum())} have come")
+        yield _Wait(op, mask, lambda: len(place.totals) > number, lambda: f"of {what}'s {count} threads {int(place.arrived.sum())} have come")
         return []
 
     def _set_registers(self, op: InstOp, row: Row, mask: np.ndarray) -> Steps:

@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from math import gcd, lcm
 from typing import Any, ClassVar
 
 from xdsl.dialects import arith, scf
@@ -46,6 +47,7 @@ from ..dialects.inside import inside, kernels_in
 from ..dialects.layout_attrs import SharedLayoutAttr
 from .alloc_shared import MBARRIER_BYTES, slot_bytes, slot_stride
 from .base import Pass, PassContext
+from .divisibility import Divisibility
 from .join_channels import check_lockstep, lockstep_group
 from .path_answers import Answers, Sizes, explore
 from .stages import constant_value
@@ -135,6 +137,17 @@ class _Explorer:
         self.counted = 0
         """The largest up to MOST_COUNTED of those that may be compared with a count of trips: beside a value that a loop carries, or a quotient."""
         self._find_numbers()
+        steps = {constant_value(op.step) or 1 for op in self.active if isinstance(op, scf.ForOp)}
+        self._steps = lcm(*(step for step in steps if step > 0))
+        self._divisibility = Divisibility()
+        self.multiples: dict[Atom, int] = {}
+        """What each unknown is a multiple of."""
+
+    def multiple(self, atom: Atom, value: SSAValue | None) -> int:
+        """What an unknown, which `value` is, is known to be a multiple of, as far as that matters for the trips of loops."""
+        if atom not in self.multiples:
+            self.multiples[atom] = 1 if value is None else gcd(self._divisibility.divisor(value), self._steps)
+        return self.multiples[atom]
 
     def _find_numbers(self) -> None:
         questions = [op.cond for op in self.active if isinstance(op, scf.IfOp)]
@@ -473,15 +486,16 @@ class _Path:
     def _get(self, value: SSAValue) -> Any:
         if value not in self.values:
             self.values[value] = (
-                self._unknown(("value", value.name_hint, str(value.type), id(value))) if _is_tracked(value.type) else None
+                self._unknown(("value", value.name_hint, str(value.type), id(value)), value=value) if _is_tracked(value.type) else None
             )
         return self.values[value]
 
-    def _unknown(self, atom: Atom, name: str = "") -> Form:
-        """What is not known: itself, or the number drawn for it. `name`: of the operation that gives it."""
+    def _unknown(self, atom: Atom, name: str = "", value: SSAValue | None = None) -> Form:
+        """What is not known: itself, or the number drawn for it; a multiple of what `value` is known to be a multiple of. `name`: of the operation that gives it."""
         atom = self.explorer.names.setdefault(atom, ("unknown", len(self.explorer.names)))
+        multiple = self.explorer.multiple(atom, value)
         if self.sizes is None:
-            return Form.of(atom)
+            return Form.of(atom).scaled(multiple)
         if atom not in self.drawn:
             match name:
                 case "tile.block_count":
@@ -489,7 +503,7 @@ class _Path:
                 case "tile.block_index":
                     self.drawn[atom] = self.sizes.rng.randrange(self.sizes.blocks)
                 case _:
-                    self.drawn[atom] = self.sizes.extent()
+                    self.drawn[atom] = -(-self.sizes.extent() // multiple) * multiple
         return Form(self.drawn[atom])
 
     def _form(self, value: SSAValue) -> Form:
@@ -563,7 +577,7 @@ class _Path:
             self.explorer.nonlinear = True
         elif isinstance(op, arith.SelectOp):
             self.explorer.nonlinear = True
-        return self._unknown(structure((self._key(op), 0)), op.name)
+        return self._unknown(structure((self._key(op), 0)), op.name, op.results[0])
 
     # -- the protocol
 

@@ -9,13 +9,17 @@ make gives one form.
 A path through a program is a sequence of answers to such questions. `Facts` holds those given so far, and gives the ones that follow: of
 `p > 0` follows `p + c > 0` for every c that is never negative. Steps of loops are such (scf.for demands positive ones), so a loop that has a
 trip 3 has a trip 2, here and in every other role.
+
+Forms are whole numbers, so multiples are compared, too, and a question and its contrary are one:
+
+    not K > 0      →      not 2·K > 0,   -3·K + 1 > 0           32·u - 16 > 0  (K is 32·u)      ↔      u > 0
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from math import inf
+from math import gcd, inf
 
 Atom = Hashable
 
@@ -53,6 +57,13 @@ class Form:
 
     def __sub__(self, other: Form) -> Form:
         return self + other.scaled(-1)
+
+    def tightened(self) -> Form:
+        """The form of factors without a common divisor that is positive for the same whole numbers: g·f + c > 0 where f + ceil(c / g) > 0."""
+        common = gcd(*(factor for _, factor in self.terms))
+        if common <= 1:
+            return self
+        return Form(-(-self.constant // common), tuple((atom, factor // common) for atom, factor in self.terms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,35 +105,40 @@ def compare(predicate: str, left: Form, right: Form) -> Condition:
 
 
 Rest = tuple[tuple[Atom, int], ...]
-"""The terms of a form whose atoms may be negative: what two forms must have in common to be compared."""
+"""The terms of a form whose atoms may be negative, by their common divisor: what two forms must have in common to be compared."""
+
+Fact = tuple[Form, int]
+"""A form, and the common divisor of its rest."""
 
 
 @dataclass(slots=True)
 class Facts:
     """What is known on a path: forms that are positive and forms that are not, opaque truths, and atoms that are positive everywhere."""
 
-    above: dict[Rest, list[Form]] = field(default_factory=dict)
-    not_above: dict[Rest, list[Form]] = field(default_factory=dict)
+    above: dict[Rest, list[Fact]] = field(default_factory=dict)
+    not_above: dict[Rest, list[Fact]] = field(default_factory=dict)
     truths: dict[Atom, bool] = field(default_factory=dict)
     positive_atoms: set[Atom] = field(default_factory=set)
 
     def is_positive(self, form: Form) -> bool | None:
         """Whether form > 0; None if both are possible as far as is known."""
-        rest = self._rest(form)
+        form, flipped, rest, times = self._normal(form)
         if not rest:
             if self._least(form) >= 1:
-                return True
+                return not flipped
             if self._least(form.scaled(-1)) >= 0:
-                return False
-        if any(self._least(form - fact) >= 0 for fact in self.above.get(rest, ())):
-            return True
-        if any(self._least(fact - form) >= 0 for fact in self.not_above.get(rest, ())):
-            return False
+                return flipped
+        # Where a fact is n·r + p, the form m·r + q, and d = n·q - m·p: n·form = m·fact + d, which is at least m + d if the fact is above 0, and at most d if it is not.
+        if any(self._least(form.scaled(n) - fact.scaled(times)) > -times for fact, n in self.above.get(rest, ())):
+            return not flipped
+        if any(self._least(fact.scaled(times) - form.scaled(n)) > -n for fact, n in self.not_above.get(rest, ())):
+            return flipped
         return None
 
     def learn(self, form: Form, above: bool) -> None:
         """form > 0, or not."""
-        (self.above if above else self.not_above).setdefault(self._rest(form), []).append(form)
+        form, flipped, rest, times = self._normal(form)
+        (self.above if above != flipped else self.not_above).setdefault(rest, []).append((form, times))
 
     def always_positive(self, atom: Atom) -> None:
         """The atom is at least 1 on every path."""
@@ -130,13 +146,19 @@ class Facts:
             return
         self.positive_atoms.add(atom)
         for known, truth in ((self.above, True), (self.not_above, False)):
-            forms = [form for group in known.values() for form in group]
+            forms = [form for group in known.values() for form, _ in group]
             known.clear()
             for form in forms:
                 self.learn(form, truth)
 
-    def _rest(self, form: Form) -> Rest:
-        return tuple(term for term in form.terms if term[0] not in self.positive_atoms)
+    def _normal(self, form: Form) -> tuple[Form, bool, Rest, int]:
+        """What decides whether a form is positive: a form, whether the answer is the contrary of that form's, its rest, which begins with a positive factor, and
+        the rest's common divisor (1 if there is no rest)."""
+        flipped = next((factor < 0 for atom, factor in form.terms if atom not in self.positive_atoms), False)
+        form = (Form(1) - form if flipped else form).tightened()
+        rest = [term for term in form.terms if term[0] not in self.positive_atoms]
+        times = gcd(*(factor for _, factor in rest)) or 1
+        return form, flipped, tuple((atom, factor // times) for atom, factor in rest), times
 
     def _least(self, form: Form) -> float:
         """The least value of a form without a rest."""

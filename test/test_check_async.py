@@ -159,8 +159,8 @@ WRONG = {
             "%half = arith.muli %K, %c64 : index",
             ROLES.format(CONSUMER, plain(PUT).replace("to %K", "to %half")),
         ),
-        "1 of its slots is filled and never got when the kernel ends",
-        "%ch = async.channel",
+        "role producer waits for ever: of %ch's 2 slots 2 are filled and 0 got but not released",
+        "async.put %ch",
     ),
     "roles that wait crosswise": (
         kernel(

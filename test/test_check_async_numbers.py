@@ -71,7 +71,20 @@ def test_what_happens_late(tmp_path, name):
         checked(tmp_path, FAULTS[name])
 
 
-@pytest.mark.parametrize("text", [roles(), roles(loaded="tesela.minimum(L, 512)", added="tesela.minimum(L, 512)"), HEAD + ALONE.format(release="p.release()")])
+MULTIPLES = """    acc = tesela.zeros((16, 16), f32)
+    if L > 0:
+        p.put(A[m : m + 16, 0:16])
+        acc = acc + p.get()
+        p.release()
+    else:
+        for i in tesela.range(0, L * 2, 16):
+            acc = acc + p.get()
+    C[m : m + 16, 0:16] = acc
+"""
+"""Where L is not positive, neither is 2·L."""
+
+
+@pytest.mark.parametrize("text", [HEAD + MULTIPLES, roles(), roles(loaded="tesela.minimum(L, 512)", added="tesela.minimum(L, 512)"), HEAD + ALONE.format(release="p.release()")])
 def test_right_programs_pass(tmp_path, text):
     assert not [d for d in checked(tmp_path, text).diagnostics if d.severity == "error"]
 

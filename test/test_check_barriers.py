@@ -338,3 +338,67 @@ def test_what_is_not_followed_is_said():
     text = ring().replace("  %full = ", '  %probe = ptx.shared_address 4096 : !ptx.reg<b32>\n  %p = ptx.inst "mbarrier.test_wait.parity.shared::cta.b64" %probe, %0 : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<pred>\n  %full = ')
     (note,) = check(text).diagnostics
     assert note.message == "check-barriers does not follow mbarrier.test_wait.parity.shared::cta.b64, and passes the kernel over"
+
+
+# ---- barriers that tell what threads know ---------------------------------------------------------------------------
+
+REDUCE = '  %told = ptx.inst "bar.red.{}" %0, {} : (!ptx.reg<b32>, !ptx.reg<pred>) -> !ptx.reg<{}>\n'
+LOADED = '  %loaded = ptx.inst "ld.global.b32" %x : (!ptx.reg<b64>) -> !ptx.reg<b32>\n  %drawn = ptx.inst "setp.eq.s32" %loaded, %0 : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<pred>\n'
+ASKED = '  %asked = ptx.inst "setp.eq.s32" %told, {} : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<pred>\n'
+ENDLESS = "  ptx.if {} {{\n    ptx.wait_parity %full, %0 : !ptx.reg<b32>, !ptx.reg<b32>\n    ptx.yield\n  }}\n"
+"""A wait for a phase on which nobody arrives before."""
+
+
+@pytest.mark.parametrize("operation", ["and.pred", "or.pred", "popc.u32"])
+def test_a_reduction_is_a_barrier(operation):
+    kind = "b32" if operation == "popc.u32" else "pred"
+    reduce = REDUCE.format(operation, "%first", kind)
+    assert not check(ring(meet=reduce)).diagnostics
+    few = reduce.replace("%0, %first : (", "%1, %threads, %first : (!ptx.reg<b32>, ")
+    with pytest.raises(TeselaError, match="of barrier 1's 544 threads 512 have come"):
+        check(ring(meet="  %threads = ptx.constant 544 : !ptx.reg<b32>\n" + few))
+
+
+@pytest.mark.parametrize(
+    ("operation", "predicate", "after", "asked", "taken"),
+    [
+        ("or.pred", "%first", "", "%told", True),
+        ("and.pred", "%first", "", "%told", False),
+        ("or.pred", "%never", "", "%told", False),
+        ("and.pred", "%always", "", "%told", True),
+        ("popc.u32", "%consumes", ASKED.format("%128"), "%asked", True),
+        ("popc.u32", "%consumes", ASKED.format("%1"), "%asked", False),
+    ],
+)
+def test_what_a_reduction_tells(operation, predicate, after, asked, taken):
+    """Where the predicate is known in each thread, so is what the barrier tells, on every walk: what stands under it is walked, or not."""
+    known = "  %128 = ptx.constant 128 : !ptx.reg<b32>\n"
+    known += "".join(f'  %{name} = ptx.inst "setp.{relation}.s32" %tid, %0 : (!ptx.reg<b32>, !ptx.reg<b32>) -> !ptx.reg<pred>\n' for name, relation in (("never", "lt"), ("always", "ge")))
+    text = ring(meet=known + REDUCE.format(operation, predicate, "b32" if after else "pred") + after + ENDLESS.format(asked))
+    if taken:
+        with pytest.raises(TeselaError, match="wait for ever: phase 0 of the mbarrier at 4096 has 0 of 1 arrivals"):
+            check(text, walks=1)
+    else:
+        assert not check(text).diagnostics
+
+
+def test_what_is_drawn_is_told_to_all_at_all_places():
+    """Both roles ask for it, and go round their rings or not, together."""
+    meet = LOADED + REDUCE.format("or.pred", "%drawn", "pred")
+    both = ring(consumer="    ptx.if %told {\n" + CONSUMER + "    ptx.yield\n    }\n", producer="    ptx.if %told {\n" + PRODUCER + "    ptx.yield\n    }\n", meet=meet)
+    assert not check(both).diagnostics
+    for alone in (ring(consumer="    ptx.if %told {\n" + CONSUMER + "    ptx.yield\n    }\n", meet=meet), ring(meet=meet + ENDLESS.format("%told"))):
+        with pytest.raises(TeselaError):
+            check(alone)
+
+
+@pytest.mark.parametrize("roles", [0, 1])
+def test_split_sums_are_looked_at(roles):
+    """Whose last part is told so by a reduction."""
+    text = assembled.functions()["gemm"].compile("sm_90a", pins={"split": 3, "warp_specialize": roles}, T=f16).ir("ptx-ir")
+    assert "bar.red.or.pred" in text
+    assert not check(text, walks=10).diagnostics
+    for what, faulty in list(_faults(text))[::5]:
+        with pytest.raises(TeselaError):
+            check(faulty, walks=10)
+            pytest.fail(f"passes: {what}")
