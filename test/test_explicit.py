@@ -557,3 +557,15 @@ def plain_copy(X: Array[f32, M, N], Y: Array[f32, M, N]):
 def test_pins_that_are_not_followed_say_so(kernel, pins, said):
     (note,) = kernel.compile("sm_90a", pins=pins).variant().notes
     assert said in note
+
+
+@tesela.kernel(pins={"warps": 8})
+def pinned_by_its_decorator(X: Array[f32, M, N], Y: Array[f32, M, N]):
+    m = tesela.grid(tesela.ceildiv(M, 64)) * 64
+    Y[m : m + 64, 0:64] = X[m : m + 64, 0:64]
+
+
+def test_pins_of_the_decorator_hold_where_a_kernel_function_is_compiled():
+    """As the command line does it, too; what the call pins has precedence."""
+    assert tesela.compile(pinned_by_its_decorator, "sm_90a").variant().plan.threads == 256
+    assert tesela.compile(pinned_by_its_decorator, "sm_90a", pins={"warps": 4}).variant().plan.threads == 128
