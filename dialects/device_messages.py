@@ -27,9 +27,13 @@ FAILURES_AT = 8
 """Where the bits of failed assertions are, in bytes from the start of the buffer."""
 
 
+LAST_FAILURE = 63
+"""The number of the bit that all sites from it on share."""
+
+
 def failure_bit(site: int) -> int:
-    """The bit that says that an assertion, given by its number among the program's sites, failed; those from 63 on share the last."""
-    return 1 << min(site, 63)
+    """The bit that says that an assertion, given by its number among the program's sites, failed."""
+    return 1 << min(site, LAST_FAILURE)
 
 
 def padded(nbytes: int) -> int:

@@ -61,6 +61,11 @@ MOST_UNROLLED = 10_000
 """Trips of a loop that is unrolled: about a second of compiling for a statement each."""
 
 
+def _length(start: int, stop: int, step: int) -> int:
+    """How many numbers a range has, 0 or fewer for none. (`len` refuses ranges of more than 64 bits.)"""
+    return -((start - stop) // step)
+
+
 @builds("static_range")
 def static_range(t: Tracer, start: Any, stop: Any, step: Any) -> tuple[int, ...]:
     bounds = (0, start, step) if stop is None else (start, stop, step)
@@ -71,8 +76,7 @@ def static_range(t: Tracer, start: Any, stop: Any, step: Any) -> tuple[int, ...]
             )
     if bounds[2] == 0:
         raise t.error("the step of tesela.static_range is 0")
-    trips = len(range(*bounds)) if max(map(abs, bounds)) < 1 << 62 else MOST_UNROLLED + 1
-    if trips > MOST_UNROLLED:
+    if _length(*bounds) > MOST_UNROLLED:
         raise t.error(f"tesela.static_range of more than {MOST_UNROLLED} trips, each of which would be compiled for itself", "use tesela.range")
     return tuple(range(*bounds))
 
@@ -226,7 +230,7 @@ def arange(t: Tracer, start: Any, stop: Any, step: Any, dtype: Any) -> Value:
             hint = "write start + tesela.arange(size)"
             raise t.error(f"the bounds of tesela.arange must be known when compiling, found {describe(bound)}", hint)
     start, stop, step = bounds
-    count = -((start - stop) // step) if step else 0
+    count = _length(start, stop, step) if step else 0
     if count < 1:
         raise t.error(f"tesela.arange({', '.join(map(number_text, bounds))}) has no elements")
     t.b.extents(count)

@@ -752,8 +752,8 @@ class _Walk:
         place.masks.append(mask)
         if place.arrived.sum() >= count:
             self.protocol.meet(place.masks)
-            some = self.sizes.rng.randint(0, place.unknown) if place.unknown else 0
-            place.totals.append(place.holds + (self.sizes.rng.choice((0, some, place.unknown)) if place.unknown else 0))
+            rng, unknown = self.sizes.rng, place.unknown
+            place.totals.append(place.holds + (rng.choice((0, rng.randint(0, unknown), unknown)) if unknown else 0))
             place.arrived, place.masks, place.holds, place.unknown = np.zeros(self.threads, bool), [], 0, 0
             return []
         number = len(place.totals)

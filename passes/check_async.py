@@ -137,8 +137,7 @@ class _Explorer:
         self.counted = 0
         """The largest up to MOST_COUNTED of those that may be compared with a count of trips: beside a value that a loop carries, or a quotient."""
         self._find_numbers()
-        steps = {constant_value(op.step) or 1 for op in self.active if isinstance(op, scf.ForOp)}
-        self._steps = lcm(*(step for step in steps if step > 0))
+        self.steps = sorted({step for op in self.active if isinstance(op, scf.ForOp) and (step := constant_value(op.step)) is not None})
         self._divisibility = Divisibility()
         self.multiples: dict[Atom, int] = {}
         """What each unknown is a multiple of."""
@@ -146,7 +145,7 @@ class _Explorer:
     def multiple(self, atom: Atom, value: SSAValue | None) -> int:
         """What an unknown, which `value` is, is known to be a multiple of, as far as that matters for the trips of loops."""
         if atom not in self.multiples:
-            self.multiples[atom] = 1 if value is None else gcd(self._divisibility.divisor(value), self._steps)
+            self.multiples[atom] = 1 if value is None else gcd(self._divisibility.divisor(value), lcm(*(step for step in self.steps if step > 0)))
         return self.multiples[atom]
 
     def _find_numbers(self) -> None:
@@ -186,9 +185,8 @@ class _Explorer:
         except TeselaError:
             if not self.nonlinear:
                 raise
-        steps = [step for op in self.active if isinstance(op, scf.ForOp) and (step := constant_value(op.step)) is not None]
         for number in range(MOST_SIZES):
-            sizes = Sizes(number, sorted(set(steps)), max(self.depths.values(), default=1), self.numbers)
+            sizes = Sizes(number, self.steps, max(self.depths.values(), default=1), self.numbers)
             try:
                 _Path(self, Answers([], sizes.rng), sizes).walk()
             except _TooLong:

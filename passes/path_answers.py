@@ -74,7 +74,7 @@ class Sizes:
     `numbers`: that it compares sizes with."""
 
     def __init__(self, number: int, steps: Sequence[int], slots: int, numbers: Sequence[int] = ()) -> None:
-        self.numbers = [number for number in numbers if number > 1]
+        self.numbers = [limit for limit in numbers if limit > 1]
         self.rng = random.Random(number)
         self.number, self.steps, self.slots = number, list(steps) or [1], slots
         self.blocks = self.rng.choice((1, 1, 2, 3))

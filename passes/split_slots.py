@@ -45,10 +45,8 @@ class SplitSlots(Pass):
 
     def run(self, module: ModuleOp, context: PassContext) -> None:
         for kernel in kernels_in(module):
-            if self.when == "never" or stated(kernel, "split_slots") is False:
-                continue
-            for channel in inside(kernel, async_copy.ChannelOp):
-                if channel.parts is None and (groups := warpgroups_apart(channel)) > 1:
+            for channel in inside(kernel, async_copy.ChannelOp) if self.when == "auto" else ():
+                if channel.parts is None and (groups := parts_of(channel)) > 1:
                     channel.properties["parts"] = IntegerAttr(groups, i64)
 
 

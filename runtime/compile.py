@@ -263,11 +263,11 @@ def compile(
     False leaves the disk cache alone, for programs that are compiled once only. `values`: compile-time parameters of a kernel function. Raises TeselaError with all errors of the program.
     """
     check_pins(pins or {})
-    pins = {**getattr(source, "pins", {}), **(pins or {})}  # a kernel function states some itself
     if isinstance(source, OpenSource) and source.is_open:
         return compile_programs(source.programs(values, pins or {}), True, target, strict, cached)
     opened = open_source(source, filename, **values)
-    return _kernel([("", lambda: opened, pins or {})], False, target, kernel, strict, cached)
+    stated = {**getattr(source, "pins", {}), **(pins or {})}  # a kernel function states some itself
+    return _kernel([("", lambda: opened, stated)], False, target, kernel, strict, cached)
 
 
 def compile_programs(

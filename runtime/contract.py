@@ -253,14 +253,14 @@ class Contract:
                     f"{arg.name} has stride {stride} in dimension {axis}, but {required} is required (in elements)",
                     "pass a contiguous copy, or leave that stride open in the signature: None in strides(…), in IR '?'",
                 )
-        if "w" in arg.access and _overlaps(seen):
-            raise self.error(
-                f"{arg.name} has strides {_shape(seen.strides)} for extents {_shape(seen.shape)}: elements share memory, but the kernel writes them",
-                "pass an array of its own memory",
-            )
         if "w" in arg.access and (axis := _repeated(seen)) is not None:
             raise self.error(
                 f"{arg.name} has stride 0 in dimension {axis} of extent {seen.shape[axis]}: its elements share memory, but the kernel writes them",
+                "pass an array of its own memory",
+            )
+        if "w" in arg.access and _overlaps(seen):
+            raise self.error(
+                f"{arg.name} has strides {_shape(seen.strides)} for extents {_shape(seen.shape)}: elements share memory, but the kernel writes them",
                 "pass an array of its own memory",
             )
 
@@ -314,11 +314,9 @@ MOST_COUNTED = 1 << 20
 
 
 def _overlaps(seen: ArrayView) -> bool:
-    """Whether two elements share memory though no stride is 0. An array of more than MOST_COUNTED elements whose strides leave it open is taken to."""
+    """Whether two elements of an array without strides of 0 share memory. An array of more than MOST_COUNTED elements whose strides leave it open is taken to."""
     reach = 0  # elements between the first and the last along the dimensions of smaller strides
     for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(seen.strides, seen.shape) if extent > 1):
-        if stride == 0:
-            return False  # _repeated says so better
         if stride <= reach:
             break
         reach += stride * (extent - 1)

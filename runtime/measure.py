@@ -156,48 +156,36 @@ def measure(
 
     A system that raises while it is tried out is left out and reported in `failed`; the others go on.
     """
-    turns: dict[str, Callable[[], float]] = {}
-    singles: dict[str, Callable[[], float]] = {}
-    counts: dict[str, int] = {}
     failed: dict[str, str] = {}
-    durations: dict[str, float] = {}
-    for system in case.systems:
-        try:
-            single = timer.prepare(system, 1, False)
-            single()
-            durations[system.name] = single()
-        except Exception as error:  # noqa: BLE001 - a contestant may fail in any way; the results say how
-            failed[system.name] = _said(error)
-        else:
-            singles[system.name] = single
-    graph = case.graph if case.graph is not None else bool(durations) and min(durations.values()) < GRAPH_MILLISECONDS
-    for system in case.systems:
-        if system.name not in singles:
-            continue
-        count = launches or (SMALL_LAUNCHES if durations[system.name] < SMALL_MILLISECONDS else LAUNCHES)
+
+    def tried(system: System, count: int, graph: bool, runs: int) -> tuple[Callable[[], float], float] | None:
+        """A turn that has been run so often, and what the last run took; None where it fails, and why in `failed`."""
+        took = 0.0
         try:
             turn = timer.prepare(system, count, graph)
-            turn()
-        except Exception as error:  # noqa: BLE001 - as above
-            failed[system.name] = _said(error)
-        else:
-            turns[system.name], counts[system.name] = turn, count
+            for _ in range(runs):
+                took = turn()
+        except Exception as error:  # noqa: BLE001 - a contestant may fail in any way; the results say how
+            failed[system.name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            return None
+        return turn, took
+
+    singles = {system.name: found for system in case.systems if (found := tried(system, 1, False, 2)) is not None}
+    graph = case.graph if case.graph is not None else any(took < GRAPH_MILLISECONDS for _, took in singles.values())
+    counts = {name: launches or (SMALL_LAUNCHES if took < SMALL_MILLISECONDS else LAUNCHES) for name, (_, took) in singles.items()}
+    running = [system for system in case.systems if system.name in singles]
+    turns = {system.name: found[0] for system in running if (found := tried(system, counts[system.name], graph, 1)) is not None}
     samples: dict[str, list[float]] = {name: [] for name in turns}
     for number in range(rounds):
         if number and deadline is not None and time.monotonic() >= deadline:
             break
         for name in rotated(list(turns), number):
             timer.rest(rest)
-            singles[name]()
+            singles[name][0]()
             samples[name].append(turns[name]() / counts[name])
             turned()
     details = {system.name: system.details for system in case.systems if system.details and system.name in turns}
     return Row(case.name, {name: Measured(tuple(s)) for name, s in samples.items()}, case.flops, case.nbytes, failed, details)
-
-
-def _said(error: Exception) -> str:
-    """What failed, in a line."""
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
 def rotated(items: Sequence[str], number: int) -> list[str]:

@@ -15,6 +15,7 @@ from ..dialects.device_messages import (
     BUFFER_BYTES,
     FAILURES_AT,
     HEADER_BYTES,
+    LAST_FAILURE,
     UNIT,
     MessageSite,
     block_text,
@@ -79,7 +80,7 @@ def deliver(plan: LaunchPlan, data: np.ndarray) -> None:
         print(f"{plan.name}: {written - room} bytes of messages did not fit the buffer of {room}, and were lost")
     bits = int(data[FAILURES_AT:HEADER_BYTES].view(np.uint64)[0])
     for number, site in enumerate(plan.messages):
-        if site.kind == "assert" and bits & failure_bit(number) and site not in failed and (number < 63 or not failed):
+        if site.kind == "assert" and bits & failure_bit(number) and site not in failed and (number < LAST_FAILURE or not failed):
             failed[site] = []  # its message was lost
     if failed:
         raise AssertionsFailed([_failure(plan, site, blocks) for site, blocks in failed.items()])

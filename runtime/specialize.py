@@ -228,7 +228,7 @@ def specialize(module: ModuleOp, name: str, facts: Facts, pins: Mapping[str, int
     if facts.alone:
         kernel.attributes.setdefault("cluster", IntegerAttr(1, i64))
     for choice, value in (pins or {}).items():
-        kernel.attributes[choice] = IntegerAttr(-int(value), i1) if choice in TRUTHS else IntegerAttr(value, i64)
+        kernel.attributes[choice] = IntegerAttr(-int(value), i1) if choice in TRUTHS else IntegerAttr(int(value), i64)
     result = ModuleOp([kernel])
     result.attributes.update(module.attributes)
     result.location = module.location

@@ -569,3 +569,19 @@ def test_pins_of_the_decorator_hold_where_a_kernel_function_is_compiled():
     """As the command line does it, too; what the call pins has precedence."""
     assert tesela.compile(pinned_by_its_decorator, "sm_90a").variant().plan.threads == 256
     assert tesela.compile(pinned_by_its_decorator, "sm_90a", pins={"warps": 4}).variant().plan.threads == 128
+
+
+@tesela.kernel(variants=[{"ROWS": 64, "warps": 4}, {"ROWS": 128, "warps": 4}], pins={"warps": 8})
+def pinned_by_its_variants(X: Array[f32, M, N], Y: Array[f32, M, N], ROWS: tesela.constexpr):
+    m = tesela.grid(tesela.ceildiv(M, ROWS)) * ROWS
+    Y[m : m + ROWS, 0:64] = X[m : m + ROWS, 0:64]
+
+
+def test_pins_of_a_variant_have_precedence():
+    for kernel in (pinned_by_its_variants.compile("sm_90a"), tesela.compile(pinned_by_its_variants, "sm_90a")):
+        assert kernel.variant((256, 64), (256, 64)).plan.threads == 128
+
+
+def test_pins_may_be_integers_of_numpy():
+    assert plain_copy.compile("sm_90a", pins={"warps": np.int64(8)}).variant().plan.threads == 256
+    assert plain_copy.compile("sm_90a", pins={"warps": 8}).variant().plan.threads == 256

@@ -167,7 +167,7 @@ def _cross_clusters(seed: int, m: Any) -> int:
     return spread
 
 
-def test_threads_that_know_the_same_of_other_clusters_are_asked_once() -> None:
+def test_threads_that_know_the_same_of_other_clusters_are_asked_once(monkeypatch) -> None:
     """A block of 256 of which one thread has learnt of another cluster: two looks, whatever the number of threads and of accesses."""
     clocks = Clocks(machine(2, 256, 1), 1, 1)
     time = clocks.tick()
@@ -176,7 +176,12 @@ def test_threads_that_know_the_same_of_other_clusters_are_asked_once() -> None:
     clocks.meet(np.arange(256, 512), clocks.tick())
     looks = []
     publish = clocks.publish
-    clocks.publish = lambda threads, time, tell=True: looks.append(threads) or publish(threads, time, tell)  # type: ignore[method-assign,func-returns-value]
+
+    def looked(threads: Any, time: int, tell: bool = True) -> Any:
+        looks.append(threads)
+        return publish(threads, time, tell)
+
+    monkeypatch.setattr(clocks, "publish", looked)
     asked = np.repeat(np.arange(256, 512), 4)
     assert clocks.knows(asked, np.tile(np.arange(4), 256), np.full(1024, time)).all()
     assert len(looks) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import random
 
@@ -10,6 +9,7 @@ import pytest
 
 from tesela.dialects.diagnostics import TeselaError
 from tesela.passes.symbolic import Facts, Form
+from tesela.tools.sources import python_kernel
 
 NUMBERS = range(-14, 15)
 STEPS = range(1, 8)
@@ -135,11 +135,7 @@ WRONG = {
 def compiled(tmp_path, text: str):
     path = tmp_path / "program.py"
     path.write_text(HEAD + text)
-    spec = importlib.util.spec_from_file_location("program", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.k.compile("sm_90a")
+    return python_kernel(path, "k").compile("sm_90a")
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -60,7 +60,7 @@ from ...passes.alloc_shared import slot_stride
 from ...passes.box_parts import Part, cut_boxes
 from ...passes.join_channels import Access, check_lockstep, lockstep_group, standing_with
 from ...passes.split_slots import warpgroups_apart
-from .context import Context, lowers
+from .context import PROXY_FENCE, Context, lowers
 from .elements import pick_values
 from .memory import distances, fill_registers, load_registers, plan_access
 from .shared_access import plan_read, plan_shared, write_tile
@@ -287,7 +287,7 @@ def _publish(ctx: Context) -> None:
     if barriers:
         ctx.inst("fence.mbarrier_init.release.cluster", guard=ctx.leader())
     if any(channel.by_descriptor for channel in zeroed):
-        ctx.inst("fence.proxy.async.shared::cta")
+        ctx.inst(PROXY_FENCE)
     if any(channel.senders > 1 for channel in channels):
         if zeroed:
             ctx.barrier()
@@ -398,7 +398,7 @@ def _hand_over(ctx: Context, channel: Channel, slot: SSAValue) -> None:
     if channel.via == "cp.async":
         ctx.inst("cp.async.wait_group", imms=[0])
     if channel.by_descriptor:
-        ctx.inst("fence.proxy.async.shared::cta")
+        ctx.inst(PROXY_FENCE)
     ctx.barrier()
     ctx.inst("mbarrier.arrive.shared::cta.b64", [_barrier_address(ctx, channel, slot)], guard=ctx.leader())
 
@@ -655,7 +655,7 @@ def _get(ctx: Context, op: async_copy.GetOp) -> None:
     later = [_channel_of(ctx, other.channel) for other in _run(op) if isinstance(other, async_copy.GetOp)]
     later = [other for other in later if not other.waits]
     if channel.by_descriptor and not any(other.by_descriptor for other in later):
-        ctx.inst("fence.proxy.async.shared::cta")
+        ctx.inst(PROXY_FENCE)
     if not later:
         ctx.barrier()
 

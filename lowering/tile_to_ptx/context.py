@@ -50,6 +50,9 @@ from ...passes.async_waits import flagged_tokens, wait_depths
 from ...passes.divisibility import Divisibility
 from .prologue import place_prologue
 
+PROXY_FENCE = "fence.proxy.async.shared::cta"
+"""What a thread has done in shared memory through the generic proxy is done before what the async proxy does there later (PTX ISA 9.0 §9.7.13.4)."""
+
 _OF_A_ROLE = (
     "first_warp", "warps", "threads", "barrier_number", "one_warp", "issuers", "scratch_base", "scratch_bytes", "prologue", "_once", "_static", "_scopes",
     "unsynchronised", "last_barrier", "counters", "stores_under_way",
@@ -542,13 +545,12 @@ class Context:
 
     def fence_reads(self, before: Operation | None = None) -> None:
         """What threads have read in shared memory is done before copies that learn of it write there (`fence.proxy.async`): here, or before an operation made earlier."""
-        fence = "fence.proxy.async.shared::cta"
         if before is None:
-            self.inst(fence)
-        elif not (isinstance(before.prev_op, ptx.InstOp) and before.prev_op.opcode.data == fence):
+            self.inst(PROXY_FENCE)
+        elif not (isinstance(before.prev_op, ptx.InstOp) and before.prev_op.opcode.data == PROXY_FENCE):
             block = before.parent
             assert block is not None
-            op = ptx.InstOp.make(fence, [], [])
+            op = ptx.InstOp.make(PROXY_FENCE, [], [])
             op.location = before.location
             block.insert_op_before(op, before)
 

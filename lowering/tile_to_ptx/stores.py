@@ -32,7 +32,7 @@ from ...passes.alloc_shared import slot_stride
 from ...passes.dot_rules import tma_store_opcode
 from ...passes.stage_stores import WarpRows, part_layout, part_of, warp_rows
 from .channels import coordinate, require_coordinates
-from .context import Context, lowers
+from .context import PROXY_FENCE, Context, lowers
 from .elements import check_lowered, halves, pack_halves
 from .shared_access import write_tile
 
@@ -86,7 +86,7 @@ def _store(ctx: Context, op: async_copy.StoreOp) -> None:
             values = _picked(ctx, registers, inside, layout.num_values // registers.type.count)
             write_tile(ctx, buffer, shared, part, extents, values, ctx.first_holder(part), size)
             sources.append((corner, buffer))
-        ctx.inst("fence.proxy.async.shared::cta")
+        ctx.inst(PROXY_FENCE)
         _meet(ctx, own)
 
         def issue() -> None:
