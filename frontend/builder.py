@@ -420,7 +420,8 @@ class Builder:
 
     def _python(self, op: str, a: Any, b: Any) -> Any:
         if isinstance(a, int) and isinstance(b, int):
-            bits = a.bit_length() * b if op == "**" else a.bit_length() + b if op == "<<" else 0
+            sizes = abs(a).bit_length(), abs(b).bit_length()
+            bits = {"**": (sizes[0] - 1) * b, "<<": sizes[0] + b if a else 0, "*": sum(sizes) - 1 if a and b else 0}.get(op, 0)
             if bits > MOST_BITS:
                 raise self.error(f"'{op}' of the Python numbers {number_text(a)} and {number_text(b)} has more than {MOST_BITS} bits")
         try:

@@ -29,7 +29,7 @@ from ..dialects.tile_indexed import Indexed
 from ..dialects.tile_types import MAX_NESTING
 from .builder import default_dtype
 from .types import Dim, DType, f32, i1, index
-from .values import Tracing, Undefined, Value, describe, is_number, leaves, rebuild, type_attribute
+from .values import MOST_UNROLLED, Tracing, Undefined, Value, describe, is_number, leaves, rebuild, type_attribute
 
 if TYPE_CHECKING:
     from .trace import Tracer
@@ -257,7 +257,7 @@ class Loop:
         self.t, self.node, self.own = t, node, own
         frame = t.frame
         self.flow = frame.source.flow
-        self.before, self.places = frame.names, frame.places
+        self.before, self.places, self.unrolled = frame.names, frame.places, t.unrolled
         self.names = [
             name
             for name in self.flow.assigned[node]
@@ -274,7 +274,7 @@ class Loop:
 
     def enter(self) -> None:
         """Begin an attempt: the variables are as they were before the loop."""
-        self.t.frame.names, self.t.frame.places = dict(self.before), dict(self.places)
+        self.t.frame.names, self.t.frame.places, self.t.unrolled = dict(self.before), dict(self.places), self.unrolled
 
     def bind(self, values: Sequence[Any]) -> None:
         """Give the carried variables these block arguments or results."""
@@ -388,6 +388,10 @@ def for_statement(t: Tracer, node: ast.For) -> None:
     iterable = t.eval(node.iter)
     if isinstance(iterable, tuple):
         for item in iterable:
+            t.unrolled += 1
+            if t.unrolled > MOST_UNROLLED:
+                hint = "make one of them a tesela.range"
+                raise t.error(f"unrolled loops have more than {MOST_UNROLLED} trips together, each of which would be compiled for itself", hint, node.iter)
             t.assign(node.target, item)
             t.run(node.body)
             if t.frame.returned:

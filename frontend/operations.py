@@ -24,7 +24,18 @@ from . import builder as b
 from .hints import conversion
 from .types import DTYPES, Dim, DType, f8E4M3FN, f8E5M2, f32, i1, i8, i32, i64, index, ui8
 from .types import ceildiv as static_ceildiv
-from .values import ArrayRef, Build, Tracing, Value, describe, is_number, number_text, type_attribute, type_text
+from .values import (
+    MOST_UNROLLED,
+    ArrayRef,
+    Build,
+    Tracing,
+    Value,
+    describe,
+    is_number,
+    number_text,
+    type_attribute,
+    type_text,
+)
 from .words import WORDS
 
 if TYPE_CHECKING:
@@ -55,10 +66,6 @@ def grid(t: Tracer, *extents: Any) -> Any:
 @builds("range")
 def range_(t: Tracer, start: Any, stop: Any, step: Any) -> Tracing:
     return Tracing(WORDS["range"], (0, start, step) if stop is None else (start, stop, step))
-
-
-MOST_UNROLLED = 10_000
-"""Trips of a loop that is unrolled: about a second of compiling for a statement each."""
 
 
 def _length(start: int, stop: int, step: int) -> int:

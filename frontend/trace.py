@@ -13,7 +13,8 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -37,7 +38,7 @@ from ..dialects.diagnostics import TeselaError
 from ..dialects.dim_expr import DimExpr
 from . import combining, inline, packing  # noqa: F401 -- they register their words
 from .assumptions import assume
-from .builder import Builder
+from .builder import MOST_BITS, Builder
 from .control import conditional, for_statement, if_statement, while_statement
 from .explicit import (
     CHANNEL_METHODS,
@@ -55,7 +56,19 @@ from .reports import run_time_assert
 from .source import Capture, SourceFunction, snapshot
 from .subscripts import array_slice, load_slice, place_argument, store_slice, subscript
 from .types import Array, Dim, DType, DTypeVariable, i1, index
-from .values import ATTRIBUTES, ArrayRef, ChannelRef, Method, Tracing, Undefined, Value, describe, is_number, leaves
+from .values import (
+    ATTRIBUTES,
+    MOST_UNROLLED,
+    ArrayRef,
+    ChannelRef,
+    Method,
+    Tracing,
+    Undefined,
+    Value,
+    describe,
+    is_number,
+    leaves,
+)
 from .words import WORDS, Word
 
 BINARY: dict[type[ast.AST], str] = {
@@ -87,7 +100,7 @@ REJECTED: dict[str, tuple[str, str]] = {
     "Dict": ("a dict", "use variables or a tuple"),
     "Set": ("a set", "use a tuple"),
     "Lambda": ("a lambda", "define a function outside the kernel and call it"),
-    "JoinedStr": ("an f-string", "a kernel has no use for text"),
+    "JoinedStr": ("an f-string", "print takes text and values as arguments: print('n =', n)"),
     "NamedExpr": ("':='", "assign in a statement of its own"),
     "Await": ("await", "a block runs from beginning to end"),
     "Yield": ("yield", "store results to an array"),
@@ -153,6 +166,8 @@ class Tracer:
         self.depth = 0
         self.nesting = 0
         """How many run-time conditionals and loops are open, in all frames."""
+        self.unrolled = 0
+        """How many trips of unrolled loops the program has so far."""
         self._arguments: dict[str, ast.AST] = {}
         self.roles: list[Role] = []
         self.entering_role = False
@@ -422,9 +437,15 @@ class Tracer:
                 if not isinstance(inner, tuple):
                     raise self.error(f"{describe(inner)} cannot be unpacked", at=item)
                 items += inner
+                self._bounded(len(items))
             else:
                 items.append(self.eval(item))
         return tuple(items)
+
+    def _bounded(self, length: int) -> None:
+        """Refuse what is made of tuples or texts where it is longer than any loop could run over: twice itself again and again has no end."""
+        if length > MOST_UNROLLED:
+            raise self.error(f"a tuple or text of {length} parts, more than {MOST_UNROLLED}")
 
     def _expr_BinOp(self, node: ast.BinOp) -> Any:
         return self._binary(node, node.op, self.eval(node.left), node.right)
@@ -445,10 +466,14 @@ class Tracer:
             return self.b.binary("+", left, product)
         value = self.eval(right)
         self.b.node = node
-        if isinstance(left, tuple) and isinstance(value, tuple) and isinstance(op, ast.Add):
-            return left + value
-        if isinstance(left, str) and isinstance(value, str) and isinstance(op, ast.Add):
-            return left + value
+        joined: tuple[Any, ...] | str | None = None
+        if isinstance(op, ast.Add) and isinstance(left, tuple) and isinstance(value, tuple):
+            joined = left + value
+        elif isinstance(op, ast.Add) and isinstance(left, str) and isinstance(value, str):
+            joined = left + value
+        if joined is not None:
+            self._bounded(len(joined))
+            return joined
         return self.b.binary(BINARY[type(op)], left, value)
 
     def _expr_UnaryOp(self, node: ast.UnaryOp) -> Any:
@@ -536,6 +561,8 @@ class Tracer:
         hint = None
         if isinstance(owner, Value | ArrayRef):
             hint = f"write tesela.{name}" if name in WORDS else similar(name, known) or f"it has {', '.join(known)}"
+            if hint == f"write {ast.unparse(node)}":  # as it stands there
+                hint = f"a variable is called {ast.unparse(node.value)} here: give it another name"
         raise self.error(f"{describe(owner)} has no attribute {name}", hint)
 
     def _expr_Subscript(self, node: ast.Subscript) -> Any:
@@ -636,6 +663,11 @@ class Tracer:
             hint = f"write tesela.{name}" if name in WORDS else "use x.to(…) to convert" if name in ("int", "float", "bool") else None
             found = next(x for x in (*args, *kwargs.values()) if isinstance(x, Value | Dim | ArrayRef))
             raise self.error(f"{what} takes compile-time values, found {describe(found)}", hint)
+        if function is pow and len(args) == 2 and not kwargs and all(map(is_number, args)):
+            return self.b.binary("**", *args)
+        factors = FACTORS[function](*args) if function in FACTORS and all(isinstance(x, int) for x in args) else 0
+        if factors > MOST_BITS:
+            raise self.error(f"math.{name} multiplies {factors} numbers, more than {MOST_BITS}")
         try:
             return self._captured(node, function(*args, **kwargs))
         except (TypeError, ValueError, ArithmeticError) as error:
@@ -781,6 +813,13 @@ BUILTINS: dict[str, Any] = {
 }
 """The builtins of Python that a kernel may call."""
 _BUILTIN_VALUES = frozenset(BUILTINS.values())
+
+FACTORS: dict[Any, Callable[..., int]] = {
+    math.factorial: lambda n=0, *_: n,
+    math.perm: lambda n=0, k=None, *_: n if k is None else min(n, k),
+    math.comb: lambda n=0, k=0, *_: min(k, n - k),
+}
+"""How many numbers those functions of Python's math module multiply that can take as long as they like."""
 
 BUILTIN_HINTS = {
     "sum": "write tesela.sum(x, axis)",

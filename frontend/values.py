@@ -30,6 +30,9 @@ from ..dialects.tile_types import ui8 as UI8
 from .types import Array, Dim, DType, bf16, f8E4M3FN, f8E5M2, f16, f32, f64, i1, i8, i16, i32, i64, index, ui8
 from .words import Word
 
+MOST_UNROLLED = 10_000
+"""Trips of all unrolled loops of a program, and items of a tuple: about a second of compiling for a statement each."""
+
 ATTRIBUTES: dict[DType, Attribute] = {
     f16: Float16Type(),
     bf16: BFloat16Type(),

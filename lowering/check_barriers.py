@@ -764,7 +764,7 @@ class _Walk:
     def _set_registers(self, op: InstOp, row: Row, mask: np.ndarray) -> Steps:
         wanted, warps = _imm(op), warps_of(mask)
         if len(warps) % WARPGROUP_WARPS or warps[0] % WARPGROUP_WARPS:
-            raise TeselaError.at(op, f"{named(mask)} change their registers, whole warpgroups of {WARPGROUP_WARPS} warps are required")
+            raise TeselaError.at(op, f"registers change for {named(mask)}, whole warpgroups of {WARPGROUP_WARPS} warps are required")
         if not LEAST_REGISTERS <= wanted <= MOST_REGISTERS or wanted % REGISTER_UNIT:
             raise TeselaError.at(op, f"registers must be a multiple of {REGISTER_UNIT} from {LEAST_REGISTERS} to {MOST_REGISTERS}, found {wanted}")
         now = int(self.registers[warps].max())

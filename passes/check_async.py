@@ -18,8 +18,10 @@ kernel runs, without their values:
 until every slot was used once, two that must leave the channels as they found them, and d at the end of which the fills ahead
 know. What is asked at the head of a trip is how many slots of each channel are filled and got; once it repeats, more trips in the middle are more of the
 same, and a loop where it does not repeat is an error, since it would run out of slots or of what fills them. Where the program compares counters or sizes with numbers, what a trip
-does may change there: trips are then walked until two past the largest of these numbers, up to MOST_TRIPS; beyond that a note says that it was not looked at. (A count kept beside the counter,
-or a quotient of it, that is compared with more than MOST_COUNTED is not recognised as one.)
+does may change there. So the numbers that conditions and bounds round channels are made of are collected, with their sums in pairs and their products with divisors; each is a number of
+trips (divided by the loop's step; as it is beside quotients and values that loops carry) after which something may change. A loop is walked two trips past the last of these, up to
+MOST_TRIPS, and ends on some path after each of few trips and after about as many as these; between them one trip is like another. Beyond MOST_TRIPS a note says that it was not looked at.
+(What is made of three numbers or more, as i - 100 < L - 30 - 7, may change elsewhere.)
 
 **Sizes instead of paths.** Where a path goes wrong, and the kernel has bounds that are no linear forms (min, max, quotients: the parts of a split loop, tiles of a grid), the path
 may be one that no sizes lead to. Then the kernel is walked for drawn sizes, for which all is known: what goes wrong there is an error, and if nothing does,
@@ -32,8 +34,8 @@ them), and values. `mbarrier` phases, byte counts and arrivals cannot be written
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from math import gcd, lcm
 from typing import Any, ClassVar
 
@@ -58,9 +60,11 @@ MOST_PATHS = 250
 by a fixed seed, and the pass says that it has not seen all."""
 
 
-MOST_COUNTED = 32
-"""Numbers up to this may be compared with what counts trips by one, or with a quotient of the counter."""
-MOST_TRIPS = 200
+MOST_WALKED = 40_000
+"""Trips of loops on all paths together, and as many on paths that are drawn."""
+MOST_BITS = 32
+"""Of a shift that stands for a factor or a divisor."""
+MOST_TRIPS = 500
 """Of one loop, on any path."""
 MOST_SIZES = 40
 """Choices of sizes for which a kernel is walked whose paths cannot be told apart."""
@@ -134,8 +138,9 @@ class _Explorer:
 
         self.numbers: list[int] = []
         """Numbers that conditions and bounds round channels are made of: what a trip does may change where a counter or a size passes one of them."""
-        self.counted = 0
-        """The largest up to MOST_COUNTED of those that may be compared with a count of trips: beside a value that a loop carries, or a quotient."""
+        self.counts: set[int] = set()
+        """Of these, what may be compared with a count of trips: beside a value that a loop carries, or a quotient."""
+        self._turns: dict[Operation, set[int]] = {}
         self._find_numbers()
         self.steps = sorted({step for op in self.active if isinstance(op, scf.ForOp) and (step := constant_value(op.step)) is not None})
         self._divisibility = Divisibility()
@@ -149,39 +154,70 @@ class _Explorer:
         return self.multiples[atom]
 
     def _find_numbers(self) -> None:
-        questions = [op.cond for op in self.active if isinstance(op, scf.IfOp)]
-        questions += [bound for op in self.active if isinstance(op, scf.ForOp) for bound in (op.lb, op.ub)]
-        questions += [op.before_region.block.last_op.operands[0] for op in self.active if isinstance(op, scf.WhileOp) and op.before_region.block.last_op is not None]
+        conditions = [op.cond for op in self.active if isinstance(op, scf.IfOp)]
+        conditions += [
+            op.before_region.block.last_op.operands[0]
+            for op in self.active
+            if isinstance(op, scf.WhileOp) and op.before_region.block.last_op is not None
+        ]
+        bounds = [bound for op in self.active if isinstance(op, scf.ForOp) for bound in (op.lb, op.ub)]
         every: set[int] = set()
-        for question in questions:
-            numbers, counts = _made_of(question)
-            every |= numbers
-            if counts:
-                self.counted = max([self.counted, *(number for number in numbers if number <= MOST_COUNTED)])
+        seen: dict[SSAValue, _Made] = {}
+        for question in conditions + bounds:
+            made = _made_of(question, seen)
+            numbers = set(made.numbers)
+            if question not in bounds:
+                numbers |= {
+                    one + other for one in made.numbers for other in made.numbers if one and other
+                }  # i - 640 < 160 changes at 800
+            if made.counts:
+                self.counts |= numbers
+            every |= numbers | made.near()
         self.numbers = sorted(every)
+
+    def turns(self, loop: Operation) -> set[int]:
+        """After how many trips of a loop what it does may change."""
+        if loop not in self._turns:
+            step = constant_value(loop.step) if isinstance(loop, scf.ForOp) else 1
+            self._turns[loop] = (
+                self.counts | {-(-number // step) for number in self.numbers}
+                if step is not None and step > 0
+                else set()
+            )
+        return self._turns[loop]
 
     def most_trips(self, loop: Operation) -> int:
         """How many trips of a loop are walked: until its slots were used and what it leaves behind repeats, and past the numbers that are compared."""
-        return max(2 * self.depths.get(loop, 0) + 2, min(self._trips_past_numbers(loop), MOST_TRIPS))
+        return max(2 * self.depths.get(loop, 0) + 2, min(max(self.turns(loop), default=0) + 2, MOST_TRIPS))
 
-    def _trips_past_numbers(self, loop: Operation) -> int:
-        step = constant_value(loop.step) if isinstance(loop, scf.ForOp) else 1
-        if not self.numbers or step is None or step <= 0:
-            return 0
-        return max(-(-self.numbers[-1] // step), self.counted) + 2
+    def may_end(self, loop: Operation, trips: int) -> bool:
+        """Whether paths are walked on which a loop ends after so many trips: few, or about as many as when what it does may change. Between these one trip is like another."""
+        depth = self.depths.get(loop, 0)
+        return trips <= 2 * depth + 2 or any(abs(trips - turn) <= depth + 2 for turn in self.turns(loop))
 
     def _beyond(self) -> str | None:
         """What is not looked at, where a number is too large for it."""
-        loops = [op for op in self.active if isinstance(op, scf.ForOp | scf.WhileOp) and self._trips_past_numbers(op) > MOST_TRIPS]
-        if not loops:
-            return None
-        return f"check-async walks {MOST_TRIPS} trips of the loop{_line(loops[0])} at most, and what it does may change after that: the program compares with {self.numbers[-1]}"
+        for loop in self.kernel.walk():
+            if (
+                loop in self.active
+                and isinstance(loop, scf.ForOp | scf.WhileOp)
+                and (late := [turn for turn in self.turns(loop) if turn + 2 > MOST_TRIPS])
+            ):
+                return (
+                    f"check-async walks {MOST_TRIPS} trips of the loop{_line(loop)} at most, and by the numbers that conditions and bounds round its channels are made of, "
+                    f"what it does may change after {min(late)}"
+                )
+        return None
 
     def run(self) -> str | None:
         """Walks the paths; gives a note where these were not all."""
         try:
-            every = explore(lambda answers: _Path(self, answers).walk(), MOST_PATHS)
-            return self._beyond() if every else f"check-async walked {2 * MOST_PATHS} of the kernel's paths and found nothing; there are more"
+            walked, every = explore(lambda answers: _Path(self, answers).walk(), MOST_PATHS, MOST_WALKED)
+            return (
+                self._beyond()
+                if every
+                else f"check-async walked {walked} of the kernel's paths and found nothing; there are more"
+            )
         except TeselaError:
             if not self.nonlinear:
                 raise
@@ -194,26 +230,77 @@ class _Explorer:
         return f"check-async walked the kernel for {MOST_SIZES} choices of sizes and found nothing; which of its paths others lead to it cannot tell"
 
 
-def _made_of(question: SSAValue) -> tuple[set[int], bool]:
-    """The numbers that a scalar is computed from, and whether that may count trips: a value that a loop carries, or a quotient, is among what it is computed from."""
-    numbers, counts = set[int](), False
-    left, seen = [question], set[SSAValue]()
-    while left:
-        value = left.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        owner = value.owner
-        if (number := constant_value(value)) is not None:
-            numbers.add(abs(number))
-        elif isinstance(owner, Block):
-            counts |= isinstance(owner.parent_op(), scf.WhileOp) or (isinstance(owner.parent_op(), scf.ForOp) and value is not owner.args[0])
-        elif owner.name.startswith(("arith.", "tile.")) and not isinstance(value.type, TensorType):
-            counts |= any(word in owner.name for word in ("div", "rem", "shr"))
-            left += owner.operands
-        elif isinstance(owner, scf.IfOp | scf.ForOp | scf.WhileOp):
-            left += [operand for region in owner.regions for block in region.blocks if block.last_op is not None for operand in block.last_op.operands]
-    return numbers, counts
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a scalar is computed from. `numbers`: that are added, subtracted, compared; in units of the quotient or product whose part they are. `divisors`: of quotients;
+    `factors`: of products. `counts`: whether
+    what may count trips is among it, a value that a loop carries, a quotient or a remainder."""
+
+    numbers: frozenset[int] = frozenset()
+    divisors: frozenset[int] = frozenset()
+    factors: frozenset[int] = frozenset()
+    counts: bool = False
+
+    def near(self) -> set[int]:
+        """Numbers where a question about the scalar may change its answer: i // 64 < 11 at 704, 64 * i < 704 at 11."""
+        return {number * divisor for number in self.numbers for divisor in self.divisors} | {
+            -(-number // factor) for number in self.numbers for factor in self.factors
+        }
+
+
+def _made_of(value: SSAValue, seen: dict[SSAValue, _Made]) -> _Made:
+    """What a scalar is computed from; `seen`: of others, as far as that is known."""
+    if value not in seen:
+        seen[value] = _find_made_of(value, seen)
+    return seen[value]
+
+
+def _find_made_of(value: SSAValue, seen: dict[SSAValue, _Made]) -> _Made:
+    owner = value.owner
+    if (number := constant_value(value)) is not None:
+        return _Made(frozenset({abs(number)}))
+    if isinstance(owner, Block):
+        loop = owner.parent_op()
+        return _Made(
+            counts=isinstance(loop, scf.WhileOp) or (isinstance(loop, scf.ForOp) and value is not owner.args[0])
+        )
+    if isinstance(owner, scf.IfOp | scf.ForOp | scf.WhileOp):
+        return _all_of(
+            [
+                operand
+                for region in owner.regions
+                for block in region.blocks
+                if block.last_op is not None
+                for operand in block.last_op.operands
+            ],
+            seen,
+        )
+    if not owner.name.startswith(("arith.", "math.", "tile.")) or isinstance(value.type, TensorType):
+        return _Made()
+    both = _all_of(owner.operands, seen)
+    by = constant_value(owner.operands[-1]) if owner.operands else None
+    if "rem" in owner.name or (by is None and any(word in owner.name for word in ("div", "shr"))):
+        return replace(both, counts=True)
+    if by is None or by <= 0:
+        return both
+    of = _made_of(owner.operands[0], seen)
+    if "shr" in owner.name or "shl" in owner.name:
+        by = 1 << min(by, MOST_BITS)
+    if any(word in owner.name for word in ("div", "shr")):
+        return _Made(frozenset(-(-number // by) for number in of.numbers), of.divisors | {by}, of.factors, True)
+    if any(word in owner.name for word in ("mul", "shl")):
+        return _Made(frozenset(number * by for number in of.numbers), of.divisors, of.factors | {by}, of.counts)
+    return both
+
+
+def _all_of(values: Iterable[SSAValue], seen: dict[SSAValue, _Made]) -> _Made:
+    parts = [_made_of(value, seen) for value in dict.fromkeys(values)]
+    return _Made(
+        frozenset[int]().union(*(part.numbers for part in parts)),
+        frozenset[int]().union(*(part.divisors for part in parts)),
+        frozenset[int]().union(*(part.factors for part in parts)),
+        any(part.counts for part in parts),
+    )
 
 
 def _is_async(op: Operation) -> bool:
@@ -297,6 +384,7 @@ class _Path:
         self.sizes = sizes
         self.drawn: dict[Atom, int] = {}
         self.fills = 0
+        self.walked = 0
         self.explorer = explorer
         self.kernel = explorer.kernel
         self.answers = answers
@@ -306,7 +394,8 @@ class _Path:
 
     # -- roles
 
-    def walk(self) -> None:
+    def walk(self) -> int:
+        """Raises TeselaError for what is wrong; gives how many trips of loops were walked."""
         block = self.kernel.body.block
         main = _Role("", self._block(block))
         self._run([main])
@@ -317,6 +406,7 @@ class _Path:
                         ring.op,
                         f"{len(slots)} of its slots {'is' if len(slots) == 1 else 'are'} {what} when the kernel ends",
                     )
+        return self.walked
 
     def _run(self, roles: list[_Role]) -> None:
         """Runs roles until all have ended; each goes on until it has to wait."""
@@ -412,9 +502,10 @@ class _Path:
             return
         self.answers.limit(upper - lower, step, self.explorer.most_trips(op))
         counter, heads = lower, [self._head()]
-        while self.answers.holds(positive(upper - counter)):
+        while self._another(op, upper - counter, len(heads) - 1):
             self.values[body.args[0]] = counter
             self.values.update(zip(body.args[1:], carried))
+            self.walked += 1
             self.role.trips.append((op, len(heads) - 1))
             carried = yield from self._block(body)
             self.role.trips.pop()
@@ -422,6 +513,12 @@ class _Path:
             heads.append(self._head())
             self._check_repeats(op, heads)
         self.values.update(zip(op.results, carried))
+
+    def _another(self, op: scf.ForOp, left: Form, trips: int) -> bool:
+        """Whether there is another trip after so many; where no paths end there, there is if there may be."""
+        if not self.explorer.may_end(op, trips):
+            self.answers.suppose(left)
+        return self.answers.holds(positive(left))
 
     def _check_repeats(self, op: scf.ForOp, heads: list[tuple[Any, ...]]) -> None:
         """In a role the channels' state is no matter of the loop alone: what there is too much of, or too little, is found at the end."""
@@ -449,6 +546,7 @@ class _Path:
         before, after = op.before_region.block, op.after_region.block
         for trip in range((most := self.explorer.most_trips(op)) + 1):
             self.values.update(zip(before.args, handed))
+            self.walked += 1
             self.role.trips.append((op, trip))
             test, *handed = yield from self._block(before)
             again = trip < most and self.answers.holds(self._condition(test, (op, trip)))
@@ -484,7 +582,9 @@ class _Path:
     def _get(self, value: SSAValue) -> Any:
         if value not in self.values:
             self.values[value] = (
-                self._unknown(("value", value.name_hint, str(value.type), id(value)), value=value) if _is_tracked(value.type) else None
+                self._unknown(("value", value.name_hint, str(value.type), id(value)), value=value)
+                if _is_tracked(value.type)
+                else None
             )
         return self.values[value]
 
@@ -560,20 +660,31 @@ class _Path:
                 return Condition(kind, parts=tuple(self._condition(self._get(value), value) for value in op.operands))
             case arith.MinSIOp() | arith.MaxSIOp():
                 left, right = self._form(op.operands[0]), self._form(op.operands[1])
-                if (difference := left - right).is_constant:
-                    return left if (difference.constant < 0) == isinstance(op, arith.MinSIOp) else right
-            case arith.SelectOp():
-                if self.sizes is not None:
-                    chosen = self.answers.holds(self._condition(self._get(op.cond), op.cond))
-                    return self._form(op.lhs if chosen else op.rhs)
+                if (above := self.answers.known(positive(left - right))) is not None:
+                    return right if above == isinstance(op, arith.MinSIOp) else left
+            case tile.CastOp() if (
+                _is_tracked(op.source.type) and not _is_bool(op.source.type) and not _is_bool(op.res.type)
+            ):
+                return self._form(op.source)
+            case arith.SelectOp() | tile.SelectOp():
+                condition = self._condition(self._get(op.operands[0]), op.operands[0])
+                if _is_bool(op.results[0].type):  # also what `a and b`, `a or b` and chained comparisons are
+                    yes, no = (self._condition(self._get(value), value) for value in op.operands[1:])
+                    taken, other = (
+                        Condition("and", parts=(condition, yes)),
+                        Condition("and", parts=(negation(condition), no)),
+                    )
+                    return Condition("or", parts=(taken, other))
+                chosen = self.answers.known(condition) if self.sizes is None else self.answers.holds(condition)
+                if chosen is not None:
+                    return self._form(op.operands[1 if chosen else 2])
+                self.explorer.nonlinear = True
             case _:
                 pass
         if op.name in WHOLE_NUMBERS and not _is_bool(op.results[0].type):
             forms = [self._form(operand) for operand in op.operands]
             if all(form.is_constant for form in forms):
                 return Form(WHOLE_NUMBERS[op.name](*(form.constant for form in forms)))
-            self.explorer.nonlinear = True
-        elif isinstance(op, arith.SelectOp):
             self.explorer.nonlinear = True
         return self._unknown(structure((self._key(op), 0)), op.name, op.results[0])
 
@@ -729,7 +840,8 @@ def _barriers(op: async_copy.ChannelOp) -> range:
     if op.barrier is None:
         return range(0)
     return range(
-        op.barrier.value.data, op.barrier.value.data + MBARRIER_BYTES * op.depth.value.data * (2 if op.joins_roles() else 1)
+        op.barrier.value.data,
+        op.barrier.value.data + MBARRIER_BYTES * op.depth.value.data * (2 if op.joins_roles() else 1),
     )
 
 

@@ -7,7 +7,7 @@ answered both ways, and each sequence of answers is a path, which is walked from
     walk([yes, no])     the last yes becomes a no: K > 0, and not K - 64 > 0
     walk([no])          not K > 0
 
-`explore` goes through all of them, deepest first, up to a number of paths; where there are more, it draws as many again by a fixed seed.
+`explore` goes through all of them, deepest first, up to a number of paths and to an effort; where there are more, it draws as many again by a fixed seed.
 
 Some sequences of answers contradict one another in ways that linear forms do not show: min, max and quotients of sizes are unknowns of their own here. `Sizes` draws
 numbers for what is unknown instead, so that every answer follows. (`check-barriers` goes that way always.)
@@ -38,6 +38,29 @@ class Answers:
     def limit(self, distance: Form, step: Form, trips: int) -> None:
         """A loop from 0 up to `distance` by `step` has no more than so many trips, unless it is known already to have more."""
         self._loops.append((distance, step, trips))
+
+    def suppose(self, form: Form) -> None:
+        """form > 0, unless it is known whether: the path goes on as if that had been the answer."""
+        if self.facts.is_positive(form) is None and not any(_past(*loop, form) for loop in self._loops):
+            self.facts.learn(form, True)
+
+    def known(self, condition: Condition) -> bool | None:
+        """The answer, if it follows from earlier ones; nothing is asked."""
+        parts = [self.known(part) for part in condition.parts]
+        match condition.kind:
+            case "not":
+                return None if parts[0] is None else not parts[0]
+            case "and":
+                return False if False in parts else None if None in parts else True
+            case "or":
+                return True if True in parts else None if None in parts else False
+            case "xor":
+                return None if None in parts else parts[0] != parts[1]
+            case "positive":
+                assert condition.form is not None
+                return self.facts.is_positive(condition.form)
+            case _:
+                return self.facts.truths.get(condition.atom)
 
     def holds(self, condition: Condition) -> bool:
         """The answer to a question: what follows from earlier answers, else the next answer there is to try, yes first."""
@@ -96,22 +119,27 @@ class Sizes:
         return max(0, self.trips() * step - self.rng.choice((0, 0, 1, step // 2)))
 
 
-def explore(walk: Callable[[Answers], None], most: int) -> bool:
-    """Walks paths, up to `most`, and as many more at random where there are more. Whether these were all."""
+def explore(walk: Callable[[Answers], int], most: int, effort: int) -> tuple[int, bool]:
+    """Walks paths, up to `most` and to an effort, and as many more at random where there are more. `walk` gives the effort that a path took. How many were walked, and whether these
+    were all."""
     given: list[bool] = []
-    for _ in range(most):
+    walked = spent = 0
+    while walked < most and spent < effort:
         answers = Answers(given)
-        walk(answers)
+        spent += walk(answers)
+        walked += 1
         given = answers.given
         while given and not given[-1]:
             given.pop()
         if not given:
-            return True
+            return walked, True
         given[-1] = False
     choice = random.Random(0)
-    for _ in range(most):
-        walk(Answers([], choice))
-    return False
+    drawn = spent = 0
+    while drawn < most and spent < effort:
+        spent += walk(Answers([], choice))
+        drawn += 1
+    return walked + drawn, False
 
 
 def _past(distance: Form, step: Form, trips: int, form: Form) -> bool:

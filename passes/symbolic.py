@@ -107,6 +107,9 @@ def compare(predicate: str, left: Form, right: Form) -> Condition:
 Rest = tuple[tuple[Atom, int], ...]
 """The terms of a form whose atoms may be negative, by their common divisor: what two forms must have in common to be compared."""
 
+Terms = tuple[tuple[Atom, int], ...]
+"""All terms of a form."""
+
 Fact = tuple[Form, int]
 """A form, and the common divisor of its rest."""
 
@@ -115,8 +118,9 @@ Fact = tuple[Form, int]
 class Facts:
     """What is known on a path: forms that are positive and forms that are not, opaque truths, and atoms that are positive everywhere."""
 
-    above: dict[Rest, list[Fact]] = field(default_factory=dict)
-    not_above: dict[Rest, list[Fact]] = field(default_factory=dict)
+    above: dict[Rest, dict[Terms, Fact]] = field(default_factory=dict)
+    not_above: dict[Rest, dict[Terms, Fact]] = field(default_factory=dict)
+    """Of forms that differ in their constant alone the one of which the others follow: a loop's trips are one fact, however many there are."""
     truths: dict[Atom, bool] = field(default_factory=dict)
     positive_atoms: set[Atom] = field(default_factory=set)
 
@@ -129,16 +133,24 @@ class Facts:
             if self._least(form.scaled(-1)) >= 0:
                 return flipped
         # Where a fact is n·r + p, the form m·r + q, and d = n·q - m·p: n·form = m·fact + d, which is at least m + d if the fact is above 0, and at most d if it is not.
-        if any(self._least(form.scaled(n) - fact.scaled(times)) > -times for fact, n in self.above.get(rest, ())):
+        if any(
+            self._least(form.scaled(n) - fact.scaled(times)) > -times for fact, n in self.above.get(rest, {}).values()
+        ):
             return not flipped
-        if any(self._least(fact.scaled(times) - form.scaled(n)) > -n for fact, n in self.not_above.get(rest, ())):
+        if any(
+            self._least(fact.scaled(times) - form.scaled(n)) > -n for fact, n in self.not_above.get(rest, {}).values()
+        ):
             return flipped
         return None
 
     def learn(self, form: Form, above: bool) -> None:
         """form > 0, or not."""
         form, flipped, rest, times = self._normal(form)
-        (self.above if above != flipped else self.not_above).setdefault(rest, []).append((form, times))
+        above = above != flipped
+        facts = (self.above if above else self.not_above).setdefault(rest, {})
+        known = facts.get(form.terms)
+        if known is None or (form.constant < known[0].constant if above else form.constant > known[0].constant):
+            facts[form.terms] = (form, times)
 
     def always_positive(self, atom: Atom) -> None:
         """The atom is at least 1 on every path."""
@@ -146,7 +158,7 @@ class Facts:
             return
         self.positive_atoms.add(atom)
         for known, truth in ((self.above, True), (self.not_above, False)):
-            forms = [form for group in known.values() for form, _ in group]
+            forms = [form for group in known.values() for form, _ in group.values()]
             known.clear()
             for form in forms:
                 self.learn(form, truth)

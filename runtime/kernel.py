@@ -327,6 +327,8 @@ class Kernel:
         spans: list[tuple[int, int] | None] = [None] * len(values)
         for i in self._array_positions:
             if (spec := as_spec(values[i])) is not None:
+                if any(extent < 0 for extent in spec.shape):
+                    raise self.contract.error(f"{self.contract.args[i].name} has the extents {spec.shape}, but an extent is 0 or more")
                 views[i] = spec.view(self.contract.args[i].dtype)
             elif values[i] is not None:
                 views[i] = seen = view(values[i], f"{self.name}: {self.contract.args[i].name}")

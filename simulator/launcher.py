@@ -73,7 +73,12 @@ def settings(
     strict_isa: bool = False,
     observer: Observer | None = None,
 ) -> Iterator[None]:
-    """Within it, every launch that does not say otherwise takes these; also launches by a `Kernel`."""
+    """Within it, every launch that does not say otherwise takes these; also launches by a `Kernel`. Raises TeselaError for values that are none."""
+    for name, value in (("races", races), ("strict_isa", strict_isa)):
+        if not isinstance(value, bool | int) or value not in (0, 1):
+            raise TeselaError.at(None, f"{name} is {value!r}, but True or False is required")
+    if seed is not None and (not hasattr(seed, "__index__") or isinstance(seed, bool)):
+        raise TeselaError.at(None, f"the seed is {seed!r}, but an integer or None is required")
     token = _settings.set(Settings(races, seed, policy, strict_isa, observer))
     try:
         yield

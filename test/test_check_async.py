@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pipelined_programs import PROGRAMS
 from xdsl.dialects.builtin import ModuleOp
@@ -287,9 +289,8 @@ def test_many_paths_are_said():
     module = scheduled("triangle", "sm_90a", 2)
     emitter = Emitter()
     CheckAsync().run(module, PassContext(get_target("sm_90a"), emitter))
-    assert [diagnostic.message for diagnostic in emitter.diagnostics] == [
-        "check-async walked 500 of the kernel's paths and found nothing; there are more"
-    ]
+    (note,) = emitter.diagnostics
+    assert re.fullmatch(r"check-async walked \d+ of the kernel's paths and found nothing; there are more", note.message)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -55,6 +55,11 @@ FAULTS = {
     "not given back by a count": HEAD + ALONE.format(release="if n < 10:\n            p.release()"),
     "not given back by a quotient": HEAD + ALONE.format(release="if i // 16 < 11:\n            p.release()"),
     "not given back by a remainder": HEAD + ALONE.format(release="if i % 176 < 160:\n            p.release()"),
+    "not given back by a larger count": HEAD + ALONE.format(release="if n < 40:\n            p.release()"),
+    "not given back by a quotient of larger parts": roles(release="if i // 64 < 11:\n                p.release()"),
+    "not given back by a shift": roles(release="if i >> 6 < 11:\n                p.release()"),
+    "not given back from a sum of numbers on": roles(release="if abs(i - 640) < 160 or i < 700:\n                p.release()"),
+    "not given back after hundreds of trips": roles(release="if i != 6400:\n                p.release()"),
 }
 
 
@@ -84,7 +89,13 @@ MULTIPLES = """    acc = tesela.zeros((16, 16), f32)
 """Where L is not positive, neither is 2·L."""
 
 
-@pytest.mark.parametrize("text", [HEAD + MULTIPLES, roles(), roles(loaded="tesela.minimum(L, 512)", added="tesela.minimum(L, 512)"), HEAD + ALONE.format(release="p.release()")])
+EITHER = "if i < 1600 or i >= 1600:\n                p.release()"
+NEITHER = "if not (i > 30 and L < 20 and i != 64):\n                p.release()"
+"""If there is a trip with i > 30, L is larger than that."""
+LARGER = "if (16 if i < 160 else 32) + max(i, 3) > 7:\n                p.release()"
+
+
+@pytest.mark.parametrize("text", [HEAD + MULTIPLES, roles(), roles(release=EITHER), roles(release=NEITHER), roles(release=LARGER), roles(loaded="tesela.minimum(L, 512)", added="tesela.minimum(L, 512)"), HEAD + ALONE.format(release="p.release()")])
 def test_right_programs_pass(tmp_path, text):
     assert not [d for d in checked(tmp_path, text).diagnostics if d.severity == "error"]
 
@@ -95,4 +106,4 @@ def test_numbers_too_large_to_walk_to(tmp_path):
     assert not checked(tmp_path, roles(after=after)).diagnostics  # no matter of channels
     released = "if i < 1000000:\n                p.release()\n            else:\n                p.release()"
     (note,) = checked(tmp_path, roles(release=released)).diagnostics
-    assert note.severity == "note" and "walks 200 trips" in note.message and "the program compares with 1000000" in note.message
+    assert note.severity == "note" and "walks 500 trips" in note.message and "may change after 62500" in note.message

@@ -594,22 +594,16 @@ def static_range_at_run_time(x: Array[f32, N]):
 
 
 @wrong
-def static_range_without_end(x: Array[f32, N]):
-    for i in tesela.static_range(10**9):
-    #        ^ tesela.static_range of more than 10000 trips, each of which would be compiled for itself -> use tesela.range
-        x[i] = 0.0
+def a_shadow_of_the_module(x: Array[f32, N]):
+    tesela = x[0:4]
+    x[0:4] = tesela.zeros((4,), f32)
+    #        ^ the tile f32[4] has no attribute zeros -> a variable is called tesela here: give it another name
 
 
 @wrong
-def a_power_of_powers(x: Array[f32, N]):
-    x[0] = x[0] * 9**9**9
-    #             ^ '**' of the Python numbers 9 and 387420489 has more than 4096 bits
-
-
-@wrong
-def a_long_shift(x: Array[f32, N]):
-    x[0] = x[0] * (1 << (1 << 40))
-    #              ^ '<<' of the Python numbers 1 and 1099511627776 has more than 4096 bits
+def text_with_values(x: Array[f32, N]):
+    print(f"N = {N}")
+    #     ^ an f-string is not in the kernel language -> print takes text and values as arguments: print('n =', n)
 
 
 @wrong

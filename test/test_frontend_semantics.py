@@ -687,6 +687,24 @@ def test_a_wrapper_of_functools_is_what_is_called():
 
 
 @tesela.kernel
+def unrolled_within(x: Array[f32, N], y: Array[f32, N]):
+    tesela.grid(1)
+    total = 0.0
+    for i in tesela.range(2):
+        for j in tesela.static_range(6000):
+            pass
+        total = total + x[i]
+    y[0] = total
+
+
+def test_trips_of_unrolled_loops_are_counted_once():
+    """`total` has no type at first, and the body of the loop is traced once to find it and once with it: 6000 trips, not 12 000."""
+    x, y = random(12), np.zeros(12, np.float32)
+    run(unrolled_within, x=x, y=y)
+    assert y[0] == x[0] + x[1]
+
+
+@tesela.kernel
 def strided_by(x: Array[f32, N], y: Array[f32, N], step: i32):
     tesela.grid(1)
     for i in tesela.range(0, 10, step):

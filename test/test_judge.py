@@ -64,6 +64,14 @@ def test_settings_judge_launches_that_say_nothing() -> None:
     launch(text, **options(Memory()))
 
 
+@pytest.mark.parametrize("wrong", [{"races": "no"}, {"strict_isa": None}, {"seed": "x"}, {"seed": 1.5}, {"seed": True}], ids=str)
+def test_settings_that_are_none(wrong: dict[str, object]) -> None:
+    """An error where they are written, and not a program that is judged, or not, against what was meant."""
+    (name, value), = wrong.items()
+    with pytest.raises(TeselaError, match=f"{name} is {value!r}, but .* is required"), settings(**wrong):  # type: ignore[arg-type]
+        pass
+
+
 def test_what_ends_a_program_is_a_report() -> None:
     deadlock = judge(kernel("setp.lt.s32 %p0, %t, 32; @%p0 bar.sync 1, 64;"), **options(Memory()))
     assert [r.kind for r in deadlock] == ["barrier count/phase", "deadlock"]

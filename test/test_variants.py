@@ -194,6 +194,18 @@ def choice(kernel: tesela.Kernel, m: int, n: int, k: int) -> Choice:
     return kernel._choose(stated.facts, get_target("sm_90a"), stated.dims, 132, stated.nbytes)
 
 
+def test_pins_are_integers_of_any_kind():
+    """Those of NumPy have an attribute `data` of their own, which is not their value."""
+    assert scale.compile("sm_90a", pins={"warps": np.int64(8)}, ROWS=1).variant((64, 64), (64, 64)).plan.threads == 256
+    with pytest.raises(TeselaError, match="warps must be 1, 2, 4"):
+        scale.compile("sm_90a", pins={"warps": np.int64(3)}, ROWS=1).variant((64, 64), (64, 64))
+
+
+def test_extents_below_zero_state_no_array():
+    with pytest.raises(TeselaError, match=r"gemm: A has the extents \(-128, 64\), but an extent is 0 or more"):
+        gemm.compile("sm_90a").choices(*shapes(-128, 64, 64))
+
+
 def test_large_tiles_for_large_arrays_and_parts_for_long_sums():
     kernel = gemm.compile("sm_90a")
     assert choice(kernel, 8192, 8192, 8192) == Choice(0)
