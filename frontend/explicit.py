@@ -10,7 +10,7 @@
 
 These are `async.channel`, `put`, `write`, `get`, `release` and `roles` one for one. What the tile of a slot is used for decides whether it is read into registers
 (plan-dataflow). Layouts, mbarriers, phases, byte counts and fences stay the compiler's, and where a channel's puts, gets and releases cannot go
-together, check-async says so at the line, before anything is compiled.
+together, check-async, the compiler's first pass, says so at the line.
 """
 
 from __future__ import annotations
@@ -74,7 +74,6 @@ def channel(t: Tracer, shape: Any, dtype: Any, depth: Any, shared: Any) -> Chann
     if depth is not None:
         op.attributes[pins.DEPTH] = UnitAttr()
     t.b.add(op)
-    t.explicit = True
     return ChannelRef(op.res, dtype, extents)
 
 
@@ -217,17 +216,6 @@ def finish_explicit(t: Tracer) -> None:
     op = RolesOp.make([(role.name, role.warps, role.registers, role.body) for role in t.roles])
     t.b.node = t.roles[0].node
     t.b.add(op)
-    t.explicit = True
-
-
-def check_channels(module: Any) -> None:
-    """Raises TeselaError, at the lines, for channels whose puts, gets and releases cannot go together."""
-    from ..passes.base import PassContext
-    from ..passes.check_async import CheckAsync
-
-    context = PassContext()
-    CheckAsync().run(module, context)
-    context.emitter.raise_if_errors()
 
 
 def rejected_after_roles(t: Tracer, node: ast.stmt) -> TeselaError:

@@ -44,7 +44,6 @@ from .explicit import (
     CHANNEL_METHODS,
     Role,
     channel_call,
-    check_channels,
     finish_explicit,
     rejected_after_roles,
     with_statement,
@@ -171,8 +170,6 @@ class Tracer:
         self._arguments: dict[str, ast.AST] = {}
         self.roles: list[Role] = []
         self.entering_role = False
-        self.explicit = False
-        """Whether the author has written channels or roles."""
 
     def error(self, message: str, hint: str | None = None, at: ast.AST | None = None) -> TeselaError:
         """The error at `at`, or at the expression being traced."""
@@ -798,8 +795,6 @@ def trace_kernel(
     kernel.location = t.b.location(source.tree)
     module = ModuleOp([kernel])
     module.location = kernel.location
-    if t.explicit:
-        check_channels(module)
     return module, tuple(t.captures.values())
 
 

@@ -1,6 +1,6 @@
 """The whole compiler on one screen: which passes, in which order, and why.
 
-    tile  --split-reduction, plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
+    tile  --check-async, split-reduction, plan-dataflow-->  tile + async  --infer-layouts-->  + layouts
           --load-early, form-clusters, persist-grid, stage-stores, specialize-warps, pipeline-loops, split-loops,
           skip-identities, split-slots, join-channels, alloc-shared, join-dots-->  scheduled
           --tile-to-ptx, overlap-waits, overlap-launches-->  ptx  --assign-registers-->  ptx with named registers  --emit-->  PTX text
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 STAGES: dict[str, tuple[str, ...]] = {
     "tile": (),
-    "async": ("split-reduction", "plan-dataflow"),
+    "async": ("check-async", "split-reduction", "plan-dataflow"),
     "layout": ("infer-layouts",),
     "schedule": (
         "load-early",
@@ -48,6 +48,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 }
 
 ORDER: tuple[tuple[str, str, str], ...] = (
+    ("check-async", "plan-dataflow", "what an author's own channels lack is said of the program as it was written"),
     ("split-reduction", "plan-dataflow", "a loop is split while its loads, which no other block may see, are values"),
     ("plan-dataflow", "infer-layouts", "buffers must exist before they are laid out, and layouts depend on the number of warps"),
     ("infer-layouts", "specialize-warps", "what can be loaded by another role depends on how it is copied"),

@@ -17,7 +17,7 @@ from compiled import same
 from wrong_kernels import WrongKernels
 
 import tesela
-from tesela import Array, bf16, f32
+from tesela import Array, TeselaError, bf16, f32
 from tesela.dialects.diagnostics import Emitter
 from tesela.dialects.parsing import parse_module
 from tesela.lowering.check_barriers import CheckBarriers
@@ -461,6 +461,14 @@ def roles_that_wait_for_each_other(A: Array[bf16, M, K], B: Array[bf16, M, K]):
 @pytest.mark.parametrize("kernel", CASES.kernels, ids=lambda function: function.__name__)
 def test_wrong(kernel):
     CASES.check(kernel)
+
+
+def test_text_with_channels_is_checked_as_python_is():
+    """Who compiles the IR of a kernel whose channels cannot work gets the error that its author would get."""
+    function = next(wrong for wrong in CASES.kernels if wrong.__name__ == "roles_that_wait_for_each_other")
+    text = str(tesela.kernel(function).trace())
+    with pytest.raises(TeselaError, match="role load waits for ever"):
+        tesela.compile(text, target="sm_90a").ir("async")
 
 
 # --- The kernel's own choices ---

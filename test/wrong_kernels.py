@@ -13,6 +13,7 @@ import pytest
 
 import tesela
 from tesela import TeselaError
+from tesela.lowering.pipeline import lower_to
 
 MARK = re.compile(r"^\s*#[ ]*\^ (?P<text>.*)$")
 
@@ -25,7 +26,7 @@ class WrongKernels:
         self._values = {}
 
     def wrong(self, function):
-        """Register a kernel that must not trace."""
+        """Register a kernel that must not get to the async level."""
         self.kernels.append(function)
         return function
 
@@ -43,7 +44,7 @@ class WrongKernels:
         line, column, message, hint = expected(function)
         kernel = tesela.kernel(function)
         with pytest.raises(TeselaError) as caught:
-            kernel.trace(**self._values.get(function, {}))
+            lower_to(kernel.trace(**self._values.get(function, {})), "async", "sm_90a")
         (found,) = caught.value.diagnostics
         message = re.sub(r"\{line ([+-]) (\d+)\}", lambda m: str(line + int(m[1] + m[2])), message)
         assert (found.message, found.hint) == (message, hint)
