@@ -59,8 +59,9 @@ from .async_roles import RolesOp, role_of
 from .async_store import StoreOp
 from .async_types import BufferType, ChannelType, PendingType, TokenType
 from .layout_attrs import SharedLayoutAttr
-from .op_text import parse_source_to_result, print_source_to_result
+from .op_text import parse_operand, parse_permutation, print_operand, print_permutation
 from .tile import check_dot_operands, element_type, shape_of
+from .tile_place import dims_property, parse_dims, parse_place, placed_dims, print_dims, print_place, verify_place
 
 
 def pending_tile(kind: Attribute) -> TensorType:
@@ -162,23 +163,14 @@ class PutOp(IRDLOperation):
 
     @staticmethod
     def make(channel: SSAValue, array: SSAValue, indices: Sequence[SSAValue], dims: Sequence[int] | None = None) -> PutOp:
-        properties = {} if dims is None else {"dims": DenseArrayBase.from_list(i64, list(dims))}
-        return PutOp.create(operands=[channel, array, *indices], properties=properties)
+        return PutOp.create(operands=[channel, array, *indices], properties=dims_property(dims))
 
     def tile_dims(self) -> tuple[int, ...]:
         """For each dimension of the tile, the array's."""
-        rank, of = len(self.channel.type.shape), self.array.type.get_num_dims()
-        return tuple(range(of - rank, of)) if self.dims is None else tuple(self.dims.get_values())
+        return placed_dims(self, len(self.channel.type.shape))
 
     def verify_(self) -> None:
-        array = self.array.type
-        if self.channel.type.element != array.element_type:
-            raise VerifyException(f"the channel carries {self.channel.type.element}, the array holds {array.element_type}")
-        if len(self.indices) != array.get_num_dims():
-            raise VerifyException(f"an array of rank {array.get_num_dims()} takes as many indices, found {len(self.indices)}")
-        rank, dims = len(self.channel.type.shape), self.tile_dims()
-        if len(dims) != rank or len(set(dims)) != rank or not all(0 <= dim < array.get_num_dims() for dim in dims):
-            raise VerifyException(f"dims must name {rank} different dimensions of the array, found {list(dims)}")
+        verify_place(self, self.channel.type.element, len(self.channel.type.shape))
         if self.via is not None and self.via.data not in ("tma", "cp.async", "ld"):
             raise VerifyException(f'via must be "tma", "cp.async" or "ld", found "{self.via.data}"')
 
@@ -189,12 +181,8 @@ class PutOp(IRDLOperation):
         printer.print_string(" ")
         printer.print_ssa_value(self.channel)
         printer.print_string(", ")
-        printer.print_ssa_value(self.array)
-        printer.print_string("[")
-        printer.print_list(self.indices, printer.print_ssa_value)
-        printer.print_string("]")
-        if self.dims is not None:
-            printer.print_string(f" dims {list(self.dims.get_values())}")
+        print_place(printer, self)
+        print_dims(printer, self)
         if self.via is not None:
             printer.print_string(" via ")
             printer.print_attribute(self.via)
@@ -208,12 +196,8 @@ class PutOp(IRDLOperation):
     def parse(cls, parser: Parser) -> PutOp:
         channel = parser.parse_unresolved_operand()
         parser.parse_punctuation(",")
-        array = parser.parse_unresolved_operand()
-        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
-        properties: dict[str, Attribute] = {}
-        if parser.parse_optional_keyword("dims") is not None:
-            values = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-            properties["dims"] = DenseArrayBase.from_list(i64, values)
+        array, indices = parse_place(parser)
+        properties = parse_dims(parser)
         if parser.parse_optional_keyword("via") is not None:
             properties["via"] = StringAttr(parser.parse_str_literal())
         if parser.parse_optional_keyword("multicast") is not None:
@@ -370,22 +354,12 @@ class TransposeOp(IRDLOperation):
             raise VerifyException("the result has the source's element type and its extents permuted")
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.source)
-        printer.print_string(f" {list(self.order)}")
-        print_source_to_result(printer, self)
+        print_permutation(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> TransposeOp:
-        operand = parser.parse_unresolved_operand()
-        order = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-        attributes, source, result = parse_source_to_result(parser, operand)
-        return cls.create(
-            operands=[source],
-            result_types=[result],
-            properties={"permutation": DenseArrayBase.from_list(i64, order)},
-            attributes=attributes,
-        )
+        source, result, properties, attributes = parse_permutation(parser)
+        return cls.create(operands=[source], result_types=[result], properties=properties, attributes=attributes)
 
 
 @irdl_op_definition
@@ -480,22 +454,12 @@ class AwaitOp(IRDLOperation):
             raise VerifyException("the result is the pending tile")
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.pending)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.pending.type)
+        print_operand(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> AwaitOp:
-        operand = parser.parse_unresolved_operand()
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        position = parser.pos
-        kind = parser.parse_type()
-        if not isinstance(kind, PendingType):
-            parser.raise_error(f"async.await takes a pending tile, found {kind}", position)
-        return cls.create(operands=[parser.resolve_operand(operand, kind)], result_types=[kind.tile], attributes=attributes)
+        pending, attributes = parse_operand(parser, PendingType, "async.await takes a pending tile")
+        return cls.create(operands=[pending], result_types=[pending.type.tile], attributes=attributes)
 
 
 @irdl_op_definition
@@ -516,22 +480,12 @@ class ReadyOp(IRDLOperation):
             raise VerifyException("the pending tile is the operand")
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.value)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.value.type)
+        print_operand(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> ReadyOp:
-        operand = parser.parse_unresolved_operand()
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        position = parser.pos
-        kind = parser.parse_type()
-        if not isinstance(kind, TensorType):
-            parser.raise_error(f"async.ready takes a tile, found {kind}", position)
-        return cls.create(operands=[parser.resolve_operand(operand, kind)], result_types=[PendingType(kind)], attributes=attributes)
+        value, attributes = parse_operand(parser, TensorType, "async.ready takes a tile")
+        return cls.create(operands=[value], result_types=[PendingType(value.type)], attributes=attributes)
 
 
 @irdl_op_definition

@@ -11,8 +11,8 @@ means what `tile.store` means. When it is done the tile has been read, but memor
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import DenseArrayBase, IndexType, MemRefType, TensorType, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import DenseArrayBase, IndexType, MemRefType, TensorType
+from xdsl.ir import SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, opt_prop_def, traits_def, var_operand_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -21,6 +21,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from .async_types import ChannelType
 from .tile_memory import StoreOp as TileStoreOp
+from .tile_place import parse_dims, parse_place, placed_dims, print_dims, print_place, verify_place
 from .tile_types import shape_of
 
 
@@ -47,8 +48,7 @@ class StoreOp(IRDLOperation):
 
     def tile_dims(self) -> tuple[int, ...]:
         """For each dimension of the tile, the array's."""
-        rank, of = len(shape_of(self.value.type)), self.array.type.get_num_dims()
-        return tuple(range(of - rank, of)) if self.dims is None else tuple(self.dims.get_values())
+        return placed_dims(self, len(shape_of(self.value.type)))
 
     def parts(self) -> int:
         """Into how many parts the channel's extents divide the tile's."""
@@ -58,14 +58,11 @@ class StoreOp(IRDLOperation):
         return count
 
     def verify_(self) -> None:
-        tile, channel, array = self.value.type, self.channel.type, self.array.type
-        if tile.element_type != channel.element or tile.element_type != array.element_type:
-            raise VerifyException(f"tile, channel and array hold one element type, found {tile.element_type}, {channel.element} and {array.element_type}")
-        if len(self.indices) != array.get_num_dims():
-            raise VerifyException(f"the array has {array.get_num_dims()} dimensions, found {len(self.indices)} indices")
-        rank, dims = len(shape_of(tile)), self.tile_dims()
-        if len(dims) != rank or len(set(dims)) != rank or not all(0 <= dim < array.get_num_dims() for dim in dims):
-            raise VerifyException(f"dims must name {rank} different dimensions of the array, found {list(dims)}")
+        tile, channel = self.value.type, self.channel.type
+        rank = len(shape_of(tile))
+        verify_place(self, tile.element_type, rank)
+        if tile.element_type != channel.element:
+            raise VerifyException(f"the channel carries {channel.element}, the tile's elements are {tile.element_type}")
         if len(channel.shape) != rank or any(whole % part for whole, part in zip(shape_of(tile), channel.shape)):
             raise VerifyException(f"the channel's extents must divide the tile's, found {list(channel.shape)} and {list(shape_of(tile))}")
         depth = self.channel.owner.depth.value.data if hasattr(self.channel.owner, "depth") else 1
@@ -76,12 +73,8 @@ class StoreOp(IRDLOperation):
         printer.print_string(" ")
         printer.print_ssa_value(self.value)
         printer.print_string(", ")
-        printer.print_ssa_value(self.array)
-        printer.print_string("[")
-        printer.print_list(self.indices, printer.print_ssa_value)
-        printer.print_string("]")
-        if self.dims is not None:
-            printer.print_string(f" dims {list(self.dims.get_values())}")
+        print_place(printer, self)
+        print_dims(printer, self)
         printer.print_string(" through ")
         printer.print_ssa_value(self.channel)
         printer.print_op_attributes(self.attributes)
@@ -92,12 +85,8 @@ class StoreOp(IRDLOperation):
     def parse(cls, parser: Parser) -> StoreOp:
         value = parser.parse_unresolved_operand()
         parser.parse_punctuation(",")
-        array = parser.parse_unresolved_operand()
-        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
-        properties: dict[str, Attribute] = {}
-        if parser.parse_optional_keyword("dims") is not None:
-            values = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-            properties["dims"] = DenseArrayBase.from_list(i64, values)
+        array, indices = parse_place(parser)
+        properties = parse_dims(parser)
         parser.parse_keyword("through")
         channel = parser.parse_unresolved_operand()
         attributes = parser.parse_optional_attr_dict()

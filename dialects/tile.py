@@ -58,7 +58,14 @@ from xdsl.traits import (
 from xdsl.utils.exceptions import VerifyException
 
 from .dim_expr import DimExpr
-from .op_text import parse_source_to_result, print_source_to_result
+from .op_text import (
+    parse_operands,
+    parse_permutation,
+    parse_source_to_result,
+    print_operands,
+    print_permutation,
+    print_source_to_result,
+)
 from .tile_assume import AssumeOp
 from .tile_gather import GatherOp
 from .tile_indexed import AtomicKind, AtomicKindAttr, AtomicOp, LoadIndexedOp, StoreIndexedOp
@@ -206,21 +213,14 @@ class DotOp(IRDLOperation):
         check_dot_operands(element_type(self.lhs.type), element_type(self.rhs.type), self.attributes)
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_ssa_value)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
+        print_operands(printer, self)
         printer.print_list((self.lhs.type, self.rhs.type), printer.print_attribute)
         printer.print_string(" -> ")
         printer.print_attribute(self.res.type)
 
     @classmethod
     def parse(cls, parser: Parser) -> DotOp:
-        operands = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
-        if len(operands) != 3:
-            parser.raise_error(f"tile.dot takes three operands (lhs, rhs, accumulator), found {len(operands)}")
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
+        operands, attributes = parse_operands(parser, 3, "tile.dot takes three operands (lhs, rhs, accumulator)")
         lhs = parser.parse_type()
         parser.parse_punctuation(",")
         rhs = parser.parse_type()
@@ -321,22 +321,12 @@ class TransposeOp(IRDLOperation):
             )
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.source)
-        printer.print_string(f" {list(self.order)}")
-        print_source_to_result(printer, self)
+        print_permutation(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> TransposeOp:
-        operand = parser.parse_unresolved_operand()
-        order = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-        attributes, source, result = parse_source_to_result(parser, operand)
-        return cls.create(
-            operands=[source],
-            result_types=[result],
-            properties={"permutation": DenseArrayBase.from_list(i64, order)},
-            attributes=attributes,
-        )
+        source, result, properties, attributes = parse_permutation(parser)
+        return cls.create(operands=[source], result_types=[result], properties=properties, attributes=attributes)
 
 
 @irdl_op_definition
@@ -627,19 +617,12 @@ class SelectOp(IRDLOperation):
             )
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_ssa_value)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
+        print_operands(printer, self)
         printer.print_list((self.condition.type, self.res.type), printer.print_attribute)
 
     @classmethod
     def parse(cls, parser: Parser) -> SelectOp:
-        operands = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
-        if len(operands) != 3:
-            parser.raise_error(f"tile.select takes three operands, found {len(operands)}")
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
+        operands, attributes = parse_operands(parser, 3, "tile.select takes three operands")
         condition = parser.parse_type()
         parser.parse_punctuation(",")
         kind = parser.parse_type()

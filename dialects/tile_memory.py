@@ -9,7 +9,6 @@ from xdsl.dialects.builtin import (
     IndexType,
     MemRefType,
     i32,
-    i64,
 )
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
@@ -31,60 +30,11 @@ from xdsl.traits import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from .tile_place import dims_property, parse_dims, parse_place, placed_dims, print_dims, print_place, verify_place
 from .tile_types import (
     element_type,
     shape_of,
 )
-
-
-def _tile_dims(op: LoadOp | StoreOp, rank: int, array_rank: int) -> tuple[int, ...]:
-    if op.dims is None:
-        return tuple(range(array_rank - rank, array_rank))
-    return tuple(op.dims.get_values())
-
-
-def _verify_access(op: LoadOp | StoreOp, tile: Attribute) -> None:
-    array = op.array.type
-    if not isinstance(array, MemRefType):
-        raise VerifyException(f"the array must be a memref, found {array}")
-    if len(op.indices) != array.get_num_dims():
-        raise VerifyException(f"an array of rank {array.get_num_dims()} takes as many indices, found {len(op.indices)}")
-    if element_type(tile) != array.element_type:
-        raise VerifyException(f"the array's elements are {array.element_type}, the tile's are {element_type(tile)}")
-    rank = len(shape_of(tile))
-    if rank > array.get_num_dims():
-        raise VerifyException(f"a tile of {rank} dimensions does not fit an array of {array.get_num_dims()}")
-    dims = _tile_dims(op, rank, array.get_num_dims())
-    if len(dims) != rank or len(set(dims)) != rank or not all(0 <= dim < array.get_num_dims() for dim in dims):
-        raise VerifyException(
-            f"dims must name {rank} different dimensions of the array, one for each of the tile, found {list(dims)}"
-        )
-
-
-def _print_access(printer: Printer, op: LoadOp | StoreOp) -> None:
-    printer.print_ssa_value(op.array)
-    printer.print_string("[")
-    printer.print_list(op.indices, printer.print_ssa_value)
-    printer.print_string("]")
-
-
-def _print_dims(printer: Printer, op: LoadOp | StoreOp) -> None:
-    if op.dims is not None:
-        printer.print_string(" dims ")
-        printer.print_string(str(list(op.dims.get_values())))
-
-
-def _parse_access(parser: Parser) -> tuple:
-    array = parser.parse_unresolved_operand()
-    indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
-    return array, indices
-
-
-def _parse_dims(parser: Parser) -> dict[str, Attribute]:
-    if parser.parse_optional_keyword("dims") is None:
-        return {}
-    values = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-    return {"dims": DenseArrayBase.from_list(i64, values)}
 
 
 @irdl_op_definition
@@ -108,21 +58,17 @@ class LoadOp(IRDLOperation):
         fill: SSAValue | None = None,
         dims: Sequence[int] | None = None,
     ) -> LoadOp:
-        properties: dict[str, Attribute] = {
-            "operandSegmentSizes": DenseArrayBase.from_list(i32, [1, len(indices), int(fill is not None)])
-        }
-        if dims is not None:
-            properties["dims"] = DenseArrayBase.from_list(i64, list(dims))
+        segments = DenseArrayBase.from_list(i32, [1, len(indices), int(fill is not None)])
+        properties = {"operandSegmentSizes": segments} | dims_property(dims)
         operands = [array, *indices, *([fill] if fill is not None else [])]
         return LoadOp.create(operands=operands, result_types=[result], properties=properties)
 
     def tile_dims(self) -> tuple[int, ...]:
         """For each dimension of the tile, the array's."""
-        assert isinstance(self.array.type, MemRefType)
-        return _tile_dims(self, len(shape_of(self.res.type)), self.array.type.get_num_dims())
+        return placed_dims(self, len(shape_of(self.res.type)))
 
     def verify_(self) -> None:
-        _verify_access(self, self.res.type)
+        verify_place(self, element_type(self.res.type), len(shape_of(self.res.type)))
         if self.fill is not None and self.fill.type != element_type(self.res.type):
             raise VerifyException(
                 f"the value past the edges must be {element_type(self.res.type)}, found {self.fill.type}"
@@ -130,11 +76,11 @@ class LoadOp(IRDLOperation):
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
-        _print_access(printer, self)
+        print_place(printer, self)
         if self.fill is not None:
             printer.print_string(" else ")
             printer.print_ssa_value(self.fill)
-        _print_dims(printer, self)
+        print_dims(printer, self)
         printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         printer.print_attribute(self.array.type)
@@ -143,9 +89,9 @@ class LoadOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> LoadOp:
-        array, indices = _parse_access(parser)
+        array, indices = parse_place(parser)
         fill = parser.parse_unresolved_operand() if parser.parse_optional_keyword("else") is not None else None
-        properties = _parse_dims(parser)
+        properties = parse_dims(parser)
         attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")
         array_type = parser.parse_type()
@@ -177,23 +123,21 @@ class StoreOp(IRDLOperation):
     def make(
         value: SSAValue, array: SSAValue, indices: Sequence[SSAValue], dims: Sequence[int] | None = None
     ) -> StoreOp:
-        properties = {} if dims is None else {"dims": DenseArrayBase.from_list(i64, list(dims))}
-        return StoreOp.create(operands=[value, array, *indices], properties=properties)
+        return StoreOp.create(operands=[value, array, *indices], properties=dims_property(dims))
 
     def tile_dims(self) -> tuple[int, ...]:
         """For each dimension of the tile, the array's."""
-        assert isinstance(self.array.type, MemRefType)
-        return _tile_dims(self, len(shape_of(self.value.type)), self.array.type.get_num_dims())
+        return placed_dims(self, len(shape_of(self.value.type)))
 
     def verify_(self) -> None:
-        _verify_access(self, self.value.type)
+        verify_place(self, element_type(self.value.type), len(shape_of(self.value.type)))
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_ssa_value(self.value)
         printer.print_string(", ")
-        _print_access(printer, self)
-        _print_dims(printer, self)
+        print_place(printer, self)
+        print_dims(printer, self)
         printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         printer.print_attribute(self.value.type)
@@ -204,8 +148,8 @@ class StoreOp(IRDLOperation):
     def parse(cls, parser: Parser) -> StoreOp:
         value = parser.parse_unresolved_operand()
         parser.parse_punctuation(",")
-        array, indices = _parse_access(parser)
-        properties = _parse_dims(parser)
+        array, indices = parse_place(parser)
+        properties = parse_dims(parser)
         attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")
         kind = parser.parse_type()

@@ -14,7 +14,7 @@ tile.kernel @k(%A: memref<?x?xbf16> [M, K], %f: f32, %h: bf16) grid(%m = M) {
   %v2 = async.channel depth 1 : !async.buffer<128x64xbf16>
   // expected-error@+1 {{'async.put': an array of rank 2 takes as many indices, found 1}}
   async.put %c, %A[%m] : !async.channel<128x64xbf16>, memref<?x?xbf16>
-  // expected-error@+1 {{'async.put': dims must name 2 different dimensions of the array, found [0]}}
+  // expected-error@+1 {{'async.put': dims must name 2 different dimensions of the array, one for each of the tile, found [0]}}
   async.put %c, %A[%m, %m] dims [0] : !async.channel<128x64xbf16>, memref<?x?xbf16>
   // expected-error@+1 {{'async.put': via must be "tma", "cp.async" or "ld", found "mail"}}
   async.put %c, %A[%m, %m] via "mail" : !async.channel<128x64xbf16>, memref<?x?xbf16>
