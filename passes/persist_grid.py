@@ -54,7 +54,7 @@ from math import prod
 from typing import ClassVar, Literal
 
 from xdsl.dialects import arith, math, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, ModuleOp, TensorType, UnitAttr, i32
+from xdsl.dialects.builtin import IndexType, ModuleOp, TensorType, UnitAttr, i32
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.traits import is_side_effect_free
 
@@ -68,6 +68,7 @@ from .form_clusters import outward_effects
 from .grid_axes import GridAxes
 from .grid_work import RISING, heavier_axis, shared_extents
 from .machine_costs import L2_SHARED_BYTES
+from .new_ops import NewOps
 from .specialize_warps import decide, stated
 
 PANEL = 8
@@ -297,20 +298,11 @@ def _places_in_l2(kernel: tile.KernelOp, build: _Builder, axis: int, width: SSAV
     return build.add(arith.MinSIOp(width, build.to_i32(fitting)))
 
 
-class _Builder:
-    """Collects new operations, at the source location of `at`."""
-
-    def __init__(self, at: Operation) -> None:
-        self.at = at
-        self.ops: list[Operation] = []
-
-    def add(self, op: Operation) -> SSAValue:
-        op.location = self.at.location
-        self.ops.append(op)
-        return op.results[0]
+class _Builder(NewOps):
+    """What the walk of a grid computes. Numbers are i32 where they are not indices."""
 
     def constant(self, value: int, kind: Attribute = i32) -> SSAValue:
-        return self.add(arith.ConstantOp.create(result_types=[kind], properties={"value": IntegerAttr(value, kind)}))
+        return super().constant(value, kind)
 
     def divided(self, value: SSAValue, by: int, up: bool = False) -> SSAValue:
         """An index divided by a constant, rounded down or up."""

@@ -65,6 +65,7 @@ from .base import Pass, PassContext
 from .delay_dots import Delay, delay_dot
 from .divisibility import growth, is_inside
 from .dot_types import dot_kind
+from .new_ops import NewOps
 from .schedule_problem import ScheduleProblem, decide, state
 from .stages import constant_value, latency, stated_stages, trip_clocks, trip_count
 
@@ -446,7 +447,7 @@ class _Pipeliner:
             if site.puts:
                 counter = block.args[0]
                 assert step is not None
-                later = build.append(arith.AddiOp(counter, step))
+                later = build.add(arith.AddiOp(counter, step))
                 condition = build.compare(later, loop.ub)
                 inside = _Builder(site.puts[0].fill)
                 self._put(inside, site.puts, {counter: later}, None)
@@ -502,7 +503,7 @@ class _Pipeliner:
         before = _Builder(old)
         for chain in self.loop.chains:
             ready = async_copy.ReadyOp.make(inits[chain.position])
-            inits[chain.position] = before.append(ready)
+            inits[chain.position] = before.add(ready)
             kinds[chain.position] = ready.res.type
             Rewriter.replace_value_with_new_type(block.args[chain.position + 1], ready.res.type)
             for wait in chain.awaits:
@@ -511,7 +512,7 @@ class _Pipeliner:
                 wait.erase()
         distinct = list(dict.fromkeys(tokens.values()))
         if distinct:
-            none = before.append(async_copy.TokenOp.make("none"))
+            none = before.add(async_copy.TokenOp.make("none"))
             inits += [none] * len(distinct)
             kinds += [none.type] * len(distinct)
         arguments = {token: block.insert_arg(token.type, len(block.args)) for token in distinct}
@@ -536,12 +537,12 @@ class _Pipeliner:
             result = new.results[position]
             result.name_hint = value.name_hint
             if position in carried:
-                result = after.append(async_copy.AwaitOp.make(result))
+                result = after.add(async_copy.AwaitOp.make(result))
                 result.name_hint = value.name_hint
             value.replace_all_uses_with(result)
         last = {token: new.results[count + index] for index, token in enumerate(distinct)}
         for ring in sorted(tokens, key=lambda ring: self.place[ring.release]):
-            after.append(async_copy.ReleaseOp.make(ring.channel.res, last[tokens[ring]]))
+            after.put(async_copy.ReleaseOp.make(ring.channel.res, last[tokens[ring]]))
         parent.insert_ops_before([new, *after.ops], old)
         old.detach()
         old.erase()
@@ -558,28 +559,15 @@ def _first_of_run(fill: Operation) -> Operation:
     return first
 
 
-class _Builder:
-    """Collects new operations, at the source location of `at`."""
-
-    def __init__(self, at: Operation) -> None:
-        self.at = at
-        self.ops: list[Operation] = []
-
-    def append(self, op: Operation) -> SSAValue:
-        """Adds an op; its first result, if it has one."""
-        op.location = self.at.location
-        self.ops.append(op)
-        return op.results[0] if op.results else None  # type: ignore[return-value]
-
-    def constant(self, value: int, kind: Attribute) -> SSAValue:
-        return self.append(arith.ConstantOp.create(result_types=[kind], properties={"value": IntegerAttr(value, kind)}))
+class _Builder(NewOps):
+    """What the trips of a pipelined loop compute. Constants are folded, as schedules are read by people."""
 
     def times(self, value: SSAValue, by: int) -> SSAValue:
         if by == 1:
             return value
         if (known := constant_value(value)) is not None:
             return self.constant(known * by, value.type)
-        return self.append(arith.MuliOp(value, self.constant(by, value.type)))
+        return self.add(arith.MuliOp(value, self.constant(by, value.type)))
 
     def moved_on(self, start: SSAValue, step: SSAValue, trips: int) -> SSAValue:
         """start + trips·step."""
@@ -589,17 +577,17 @@ class _Builder:
         if first is not None and by is not None:
             return self.constant(first + trips * by, start.type)
         moved = self.times(step, trips)
-        return moved if first == 0 else self.append(arith.AddiOp(start, moved))
+        return moved if first == 0 else self.add(arith.AddiOp(start, moved))
 
     def compare(self, value: SSAValue, upper: SSAValue) -> SSAValue:
         """value < upper."""
-        return self.append(arith.CmpiOp(value, upper, "slt"))
+        return self.add(arith.CmpiOp(value, upper, "slt"))
 
     def branch(self, condition: SSAValue, inside: Sequence[Operation]) -> Operation:
         """The `scf.if` that does `inside`."""
         block = Block([*inside, scf.YieldOp()])
         op = scf.IfOp(condition, [], Region(block), Region())
-        self.append(op)
+        self.put(op)
         return op
 
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, TensorType
+from xdsl.dialects.builtin import IndexType, IntegerType, ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.traits import is_side_effect_free
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
@@ -46,6 +46,7 @@ from .base import Pass, PassContext
 from .delay_dots import clone_op
 from .divisibility import is_inside
 from .dot_rules import INDEPENDENT
+from .new_ops import NewOps
 from .stages import constant_value
 
 WORTHWHILE_VALUES = 16
@@ -257,20 +258,11 @@ def _values(kind: Attribute) -> int:
 # ---- the transformation ---------------------------------------------------------------------------------------------
 
 
-class _Builder:
-    """Scalar ops at the location of `at`, to stand before it."""
-
-    def __init__(self, at: Operation) -> None:
-        self.at = at
-        self.ops: list[Operation] = []
-
-    def add(self, op: Operation) -> SSAValue:
-        op.location = self.at.location
-        self.ops.append(op)
-        return op.results[0]
+class _Builder(NewOps):
+    """What the ends of a split loop are computed by, in indices."""
 
     def number(self, value: int) -> SSAValue:
-        return self.add(arith.ConstantOp(IntegerAttr(value, IndexType())))
+        return self.constant(value, IndexType())
 
     def both(self, left: SSAValue | None, right: Operation) -> SSAValue:
         test = self.add(right)
