@@ -155,6 +155,10 @@ else:
         def __repr__(self) -> str:
             return f"tesela.{self.name}"
 
+        def __reduce__(self) -> str:
+            """Copies, and what another process unpickles, are the type itself: types are told apart by identity."""
+            return self.name
+
         def __call__(self, value: Any) -> NoReturn:
             raise outside_kernel(self.name)
 

@@ -6,11 +6,15 @@ As in test_frontend_errors.py, the line after the wrong one holds a caret, the m
 # ruff: noqa
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from wrong_kernels import WrongKernels
 import tesela
 from tesela import Array, f32, f64
+from tesela.frontend.types import DTYPES
 
 M, N = tesela.dims("M N")
 LONG = 10**6000  # of more digits than Python spells
@@ -145,3 +149,9 @@ def test_a_number_fills_a_carried_tile():
     y = np.zeros(192, np.float32)
     counted(x, y, device="sim")
     assert (y[:64] == x[128:]).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_a_copy_of_an_element_type_is_the_type(dtype):
+    """What a pool of processes is given has been pickled; a second f32 would be cast to the first."""
+    assert pickle.loads(pickle.dumps(dtype)) is copy.deepcopy(dtype) is copy.copy(dtype) is dtype
