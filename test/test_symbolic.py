@@ -135,7 +135,7 @@ WRONG = {
 def compiled(tmp_path, text: str):
     path = tmp_path / "program.py"
     path.write_text(HEAD + text)
-    return python_kernel(path, "k").compile("sm_90a")
+    return python_kernel(path, "k").compile("sm_90a").ir("async")
 
 
 @pytest.mark.parametrize("name", RIGHT)
