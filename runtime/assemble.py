@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -270,7 +270,9 @@ _MESSAGE = re.compile(
 _ADVICE = re.compile(r"\((?P<code>C\d+)\)\s*(?P<text>.*)")
 _SPILL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _ENTRY = re.compile(r"(?:Compiling entry function|Function properties for) '?(\w[\w$]*)'?")
+_IN_FUNCTION = re.compile(r"in (?:the )?function '([\w$]+)'")
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
+_KERNEL = re.compile(r"^\s*(?:\.\w+\s+)*\.entry\s+([\w$]+)")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"')
 
 
@@ -285,14 +287,18 @@ def read_messages(log: str, ptx: str, strict: bool = False) -> list[Diagnostic]:
             entry = match.group(1)
         if (match := _SPILL.search(text)) and (int(match.group(2)) or int(match.group(3))):
             message = f"kernel {entry}: registers are spilled to local memory: {match.group(2)} bytes stored, {match.group(3)} bytes loaded"
-            messages.append(Diagnostic(warning, message, hint="smaller tiles, more warps or fewer stages take fewer registers"))
+            place = next(lines.of_kernel(entry), None)
+            messages.append(Diagnostic(warning, message, place, hint="smaller tiles, more warps or fewer stages take fewer registers"))
         match = _MESSAGE.match(text)
         if match is None:
             continue
         severity, message = match.group("severity"), match.group("text").strip()
         if severity == "info":
             if advice := _ADVICE.match(message):
-                messages.append(Diagnostic(warning, f"ptxas {advice.group('code')}: {advice.group('text')}"))
+                named = _IN_FUNCTION.search(message)
+                dots = list(lines.of_kernel(named.group(1), "wgmma.mma_async")) if named else []
+                notes = [Diagnostic("note", "the kernel's wgmma are also of this dot", place) for place in dots[1:]]
+                messages.append(Diagnostic(warning, f"ptxas {advice.group('code')}: {advice.group('text')}", dots[0] if dots else None, notes=notes))
         elif severity == "warning":
             messages.append(lines.diagnostic(warning, f"ptxas: {message}", match.group("line")))
         elif "aborted due to errors" not in message:
@@ -324,20 +330,36 @@ class _SourceLines:
 
     def __init__(self, ptx: str):
         self.ptx = ptx
-        self.places: list[tuple[int, Location]] | None = None
+
+    @cached_property
+    def places(self) -> list[tuple[int, Location]]:
+        """Each `.loc`: its line, from 1, and the place that it names."""
+        texts = self.ptx.split("\n")
+        files = {m.group(1): m.group(2) for text in texts if (m := _FILE.match(text))}
+        found = []
+        for number, text in enumerate(texts, 1):
+            if match := _LOC.match(text):
+                file, line, column = match.groups()
+                found.append((number, Location(files.get(file, "?"), int(line), max(int(column), 1))))
+        return found
 
     def source(self, line: int) -> Location | None:
         """Where PTX line `line` (from 1) came from, by the nearest `.loc` at or before it."""
-        if self.places is None:
-            self.places = []
-            texts = self.ptx.split("\n")
-            files = {m.group(1): m.group(2) for text in texts if (m := _FILE.match(text))}
-            for number, text in enumerate(texts, 1):
-                if match := _LOC.match(text):
-                    file, at_line, column = match.groups()
-                    self.places.append((number, Location(files.get(file, "?"), int(at_line), max(int(column), 1))))
         index = bisect_right(self.places, line, key=lambda place: place[0]) - 1
         return self.places[index][1] if index >= 0 else None
+
+    def of_kernel(self, kernel: str, instruction: str = "") -> Iterator[Location]:
+        """Where a kernel's instructions whose text begins so came from (all of them without a text), each place once, in the order of the PTX."""
+        stated = dict(self.places)
+        inside, place = False, None
+        told: set[Location | None] = {None}
+        for number, text in enumerate(self.ptx.split("\n"), 1):
+            if match := _KERNEL.match(text):
+                inside, place = match.group(1) == kernel, None
+            place = stated.get(number, place)
+            if inside and place not in told and text.strip().startswith(instruction):
+                told.add(place)
+                yield place
 
     def diagnostic(self, severity: Literal["error", "warning"], message: str, line: str | None) -> Diagnostic:
         if line is None:

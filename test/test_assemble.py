@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from tesela.runtime.assemble import (
     read_resources,
     target_of,
 )
+from tesela.runtime.specialize import Facts
 from tesela.tools.demo import example
+from tesela.tools.sources import compile_source
 
 KERNEL = """.version 8.0
 .target sm_80
@@ -119,6 +122,43 @@ def test_serialised_wgmma_and_spills_are_warnings_or_errors(strict: bool, severi
     assert [d.severity for d in messages] == [severity] * 2
     assert messages[0].message.startswith("ptxas C7514: Potential Performance Loss: wgmma.mma_async instructions are serialized")
     assert messages[1].message == "kernel k: registers are spilled to local memory: 60 bytes stored, 72 bytes loaded"
+
+
+WGMMA = """.file 1 "gemm.mlir"
+.visible .entry other() {
+  .loc 1 2 1
+  wgmma.mma_async.sync.aligned.m64n8k16 a;
+}
+.visible .entry k(
+  .param .u64 p)
+{
+  .loc 1 5 1
+  wgmma.fence.sync.aligned;
+  .loc 1 9 3
+  wgmma.mma_async.sync.aligned.m64n8k16 a;
+  wgmma.mma_async.sync.aligned.m64n8k16 b;
+  .loc 1 12 3
+  wgmma.mma_async.sync.aligned.m64n8k16 c;
+}
+"""
+
+
+def test_serialised_wgmma_and_spills_stand_at_the_dots_and_at_the_kernel():
+    serialised, spilled = read_messages(SERIALISED + SPILLED, WGMMA)
+    assert serialised.location == Location("gemm.mlir", 9, 3)
+    assert [(note.message, note.location) for note in serialised.notes] == [("the kernel's wgmma are also of this dot", Location("gemm.mlir", 12, 3))]
+    assert spilled.location == Location("gemm.mlir", 5, 1)
+
+
+@needs_ptxas
+def test_a_dot_whose_sums_are_read_without_a_wait_is_named():
+    """What ptxas says of a compiled kernel that lacks its waits."""
+    gemm = example("gemm", "mlir")
+    ptx = compile_source(gemm, "sm_90a", "gemm").variant(facts=Facts()).ptx
+    assert assemble(ptx, "sm_90a").messages == []
+    (message,) = assemble(re.sub(r" *wgmma\.wait_group.*\n", "", ptx), "sm_90a").messages
+    dot = next(number for number, text in enumerate(gemm.read_text().splitlines(), 1) if "tile.dot" in text)
+    assert message.message.startswith("ptxas C75") and message.location.line == dot
 
 
 def test_plain_information_is_no_message():
