@@ -18,7 +18,7 @@ changes nothing; the walk follows the structured control flow, and ages only fal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from xdsl.dialects import scf
@@ -191,39 +191,43 @@ class _Analysis:
 
     def _for(self, op: scf.ForOp, ages: Ages) -> None:
         body = op.body.block
-        carried = body.args[1:]
-        head = [ages.get(value, inf) for value in op.iter_args]
-        entry = dict(ages)
-        while True:
-            state = entry | dict(zip(carried, head))
-            end = self.block(body, state)
-            lower = [min(pair) for pair in zip(head, end)]
-            before = {value: min(age, state[value]) for value, age in entry.items()}
-            if lower == head and before == entry:
-                break
-            head, entry = lower, before
+        entry, head = self._at_the_start(ages, body.args[1:], op.iter_args, lambda state: self.block(body, state))
         ages.clear()
         ages.update(entry)
         ages.update(zip(op.results, head))
 
     def _while(self, op: scf.WhileOp, ages: Ages) -> None:
         test, body = op.before_region.block, op.after_region.block
-        head = [ages.get(value, inf) for value in op.arguments]
-        entry = dict(ages)
-        while True:
-            state = entry | dict(zip(test.args, head))
-            handed = self.block(test, state)[1:]
-            left = dict(state)
+        left: Ages = {}
+        handed: list[float] = []
+
+        def trip(state: Ages) -> list[float]:
+            handed[:] = self.block(test, state)[1:]
+            left.clear()
+            left.update(state)
             state |= dict(zip(body.args, handed))
-            end = self.block(body, state)
-            lower = [min(pair) for pair in zip(head, end)]
-            before = {value: min(age, state[value]) for value, age in entry.items()}
-            if lower == head and before == entry:
-                break
-            head, entry = lower, before
+            return self.block(body, state)
+
+        self._at_the_start(ages, test.args, op.arguments, trip)
         ages.clear()
         ages.update(left)
         ages.update(zip(op.results, handed))
+
+    def _at_the_start(
+        self, ages: Ages, carried: Sequence[SSAValue], given: Sequence[SSAValue], trip: Callable[[Ages], list[float]]
+    ) -> tuple[Ages, list[float]]:
+        """The least ages, over all trips of a loop, at the start of one: of what stands before the loop, and of what the trips hand on as `carried`, at first `given`.
+        `trip` walks one trip from there, changes the ages that it is given, and says those of what it hands on."""
+        head = [ages.get(value, inf) for value in given]
+        entry = dict(ages)
+        while True:
+            state = entry | dict(zip(carried, head))
+            end = trip(state)
+            lower = [min(pair) for pair in zip(head, end)]
+            before = {value: min(age, state[value]) for value, age in entry.items()}
+            if lower == head and before == entry:
+                return entry, head
+            head, entry = lower, before
 
     def _branches(self, op: Operation, ages: Ages) -> None:
         """Any other op with regions: one of them runs, or none."""
