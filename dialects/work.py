@@ -10,8 +10,8 @@ extents of a call. Nothing here knows what a kernel computes.
     tail   bytes stored / rate
 
 where the rate of copies is what one multiprocessor can stream, its share of what L2 gives all that run (PAIR), or what is under way at one time
-over the latency, whichever is least. Through shared memory go what is copied there and what the tensor cores read of it: 128×256 tiles of 16 bits keep it as busy as
-the tensor cores, 256×128 and smaller ones busier. L2 answers by lines of 128 bytes: rows that do not begin with one take two requests each, and what
+over the latency, whichever is least. Through shared memory go what is copied there and what the tensor cores read of it, at its full rate (the limit of power slows the tensor cores,
+not it): smaller tiles than 128×256 of 16 bits keep it busier than the tensor cores. L2 answers by lines of 128 bytes: rows that do not begin with one take two requests each, and what
 a cluster loads together it asks for once; but its blocks begin and end together, which takes a while. One block at a time takes the sum of both, and of the latency before its first tile arrives, unless it
 walks the grid and loads ahead. Several at a time hide each other's waits: all bodies, or all tails, whichever is longer, and the other once. Memory moves the
 arguments once meanwhile, at best (OVERLAP), but for what is in L2 from a launch before (the choice is made for launches that are repeated), and slower for few multiprocessors (MEMORY_SHARE); what is loaded again, from L2, slows that down a little.
@@ -66,6 +66,9 @@ PAIR = 2
 MEMORY_SHARE = 1.2
 """How much of what memory moves such a pair gets at most, relative to an equal share. (64×10240×8192, 170 MB, by 80, 92, 107 and 128 blocks took 52.4, 51.6, 46.6 and 42.7 µs: what each block gets is
 the same for all.)"""
+AGAIN = 10.0
+"""How many times as fast as all multiprocessors together load from L2 what is loaded again comes, as far as it delays what comes from memory (fitted: with 4, tiles whose loads overlap with memory were expected to
+take up to 28 % too long; 128×8192×28672 by 64×128 took 119 µs instead of 152)."""
 LINE = 128
 """Bytes that L2 answers a request with (CUDA C++ Programming Guide, "Device Memory Accesses")."""
 
@@ -204,7 +207,7 @@ def estimate(work: Work, dims: Mapping[str, int], multiprocessors: int, nbytes: 
         clocks = (1 if work.persistent else rounds) * start + bodies + tails
     else:
         clocks = start + max(bodies, tails) + min(bodies, tails) / rounds
-    again = max(0.0, loaded - nbytes) / (4 * machine.l2 * multiprocessors) if nbytes else 0.0
+    again = max(0.0, loaded - nbytes) / (AGAIN * machine.l2 * multiprocessors) if nbytes else 0.0
     memory = _from_memory(nbytes, machine.l2_bytes) / min(machine.memory, MEMORY_SHARE * machine.memory / multiprocessors * share * active) + again + start
     parts_of_time = {
         "compute": compute, "copies": copies, "stores": tails, "latency": start + exchange, "memory": memory,
