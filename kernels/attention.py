@@ -24,9 +24,9 @@ def attention(
 ):
     """HEADS counts batches times heads; D is at most HEAD. With CAUSAL, row i sees columns up to i + L - S. Rows that see nothing
     give zeros. `scale` must be positive, and gives NaN otherwise. BM rows of queries and BN of keys
-    make a tile; left out, they are what keeps the tensor cores of an H200 busiest with elements of 16 bits, by HEAD."""
+    make a tile; left out, they are what keeps the tensor cores of an H200 busiest with elements of 16 bits, by HEAD and CAUSAL."""
     wide = q.dtype == f32
-    BM = BM or (64 if wide or HEAD > 256 else 192 if HEAD <= 64 else 128)
+    BM = BM or (64 if wide or HEAD > 256 else 192 if HEAD <= 64 and not CAUSAL else 128)
     BN = BN or (64 if wide or HEAD > 128 else 128)
     block, head = tesela.grid(tesela.ceildiv(S, BM), HEADS)
     row = block * BM

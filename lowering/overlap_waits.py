@@ -22,8 +22,10 @@ like the partial sums and maxima of a reduction; where no such value needs a goo
 
 **How much.** Were the tensor cores always busy it would not matter where a warpgroup waits; what stands after the wait is also what delays the next
 wgmma. So: as large a part as the computation's clocks are of the clocks that the loop's wgmmas take. With as many clocks of exponentials as of
-wgmmas, all come before the wait; with half as many, half. (Measured on an H200 with attention: head dimension 128 is best at a quarter to a half,
-64 with all.) Only what may stand on either side counts: what has to come before the wait anyhow does not make up for it. (A bias that is converted and added before
+wgmmas, all come before the wait; with half as many, half. Where two warpgroups take turns at the
+tensor cores and each computes about as long as it multiplies (BALANCED), nothing: one's dots are done when it has found its maximum, and run beside the other's exponentials. (Measured on an H200 with
+attention: head dimension 128 is best at a quarter to a half. Of 64, three warpgroups are best with all, by 4 per cent; two with nothing, by 3 per cent to all, and by 5 to 11 where the scores are computed with before
+their maximum is taken.) Only what may stand on either side counts: what has to come before the wait anyhow does not make up for it. (A bias that is converted and added before
 the maximum took, by itself, the half that was wanted, and all exponentials came after the wait.)
 """
 
@@ -36,6 +38,7 @@ from typing import ClassVar
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
+from ..dialects.async_roles import WARPGROUP_WARPS
 from ..dialects.ptx import (
     ConcatOp,
     ConstantOp,
@@ -57,6 +60,8 @@ HOLDS = {1: "st.volatile.shared.b32", 2: "st.volatile.shared.v2.b32", 4: "st.vol
 """What holds a value of so many registers above a wait."""
 LEAST_CLOCKS = 64
 """Clocks of a warp's computation below which ptxas may do as it likes: the latency of a wait."""
+BALANCED = 0.75
+"""Clocks of the computation for each of the wgmmas from which on two warpgroups that take turns need nothing held."""
 TOLERANCE = 0.15
 """How far, as a part of the whole computation, what is held may be from what is wanted."""
 STEP = 0.05
@@ -78,10 +83,11 @@ class OverlapWaits(Pass):
         for kernel in module.body.block.ops:
             if isinstance(kernel, KernelOp):
                 never: SSAValue | None = None
+                turns = _multiplying(kernel) == 2
                 for op in list(kernel.walk()):
                     if isinstance(op, InstOp) and op.opcode.data == WAIT and _in_loop(op):
                         found = _Region(op)
-                        held = found.choose(self.percent)
+                        held = found.choose(self.percent, turns)
                         if held is not None:
                             never = never or _never(kernel)
                             found.split(held, never)
@@ -89,6 +95,12 @@ class OverlapWaits(Pass):
 
 def _in_loop(op: Operation) -> bool:
     return isinstance(op.parent_op(), ForOp | WhileOp)
+
+
+def _multiplying(kernel: KernelOp) -> int:
+    """Warpgroups that multiply: all of them, but for one that only loads, which gives up registers for the others."""
+    loads = any(isinstance(op, InstOp) and op.opcode.data.startswith("setmaxnreg.dec") for op in kernel.walk())
+    return kernel.threads.value.data // (32 * WARPGROUP_WARPS) - loads
 
 
 def _never(kernel: KernelOp) -> SSAValue:
@@ -216,13 +228,16 @@ class _Region:
 
     # -- how much
 
-    def choose(self, percent: int) -> SSAValue | None:
-        """The value to hold; None where nothing is to be gained."""
+    def choose(self, percent: int, turns: bool) -> SSAValue | None:
+        """The value to hold; None where nothing is to be gained. `turns`: whether two warpgroups take turns at the tensor cores."""
         free = (1 << sum(map(len, self.bits.values()))) - 1 & ~self.needed
         total = self.clocks(free)
         if total < LEAST_CLOCKS:
             return None
-        wanted = percent / 100 if percent > 0 else min(1.0, total / max(1, self._dot_clocks()))
+        ratio = total / max(1, self._dot_clocks())
+        if percent < 0 and turns and ratio >= BALANCED:
+            return None
+        wanted = percent / 100 if percent > 0 else min(1.0, ratio)
         best: tuple[float, int] | None = None
         found: SSAValue | None = None
         for op in self.ops:

@@ -36,8 +36,8 @@ def test_same_bits(monkeypatch):
         np.testing.assert_array_equal(results[0].view(np.uint16), other.view(np.uint16))
 
 
-def ptx(head: int, causal: bool) -> str:
-    rows, columns = TILES[head]
+def ptx(head: int, causal: bool, rows: int = 0) -> str:
+    rows, columns = rows or TILES[head][0], TILES[head][1]
     names = ("k", "out", "q", "v")
     facts = Facts(tuple((name, 16) for name in names), names, (("D", 16), ("HEADS", 16), ("L", 16), ("S", 16)))
     kernel = attention.compile("sm_90a", T=bf16, HEAD=head, CAUSAL=causal, BM=rows, BN=columns)
@@ -72,3 +72,12 @@ def test_exponentials_come_before_the_wait():
     multiplications = [place for place, op in enumerate(loop) if op.name == "FMUL"]
     branch = next(place for place in range(waits[1], len(loop)) if loop[place].name == "BRA")
     assert sum(place > branch for place in multiplications) >= 64, "warps can leave out the rescaling"
+
+
+@pytest.mark.skipif(find_nvdisasm() is None or not find_ptxas(), reason="needs nvdisasm and a ptxas")
+@pytest.mark.parametrize(("rows", "held"), [(128, 0), (192, 66)])
+def test_two_warpgroups_whose_exponentials_take_as_long_as_their_dots_hold_none(rows, held):
+    """Three hold all of them above the second wait."""
+    loop = main_loop(ptx(64, causal=False, rows=rows))
+    first, second = (place for place, op in enumerate(loop) if op.opcode == "WARPGROUP.DEPBAR.LE")
+    assert sum(first < place < second for place, op in enumerate(loop) if op.name == "MUFU") == held
