@@ -47,8 +47,8 @@ SUSTAINED = 0.82
 """What is left of the clock while tensor cores and shared memory work without a pause, by the limit of power: products of 2048³ to 8192³ take 1.2 to 1.25 times
 their clocks at MEGAHERTZ."""
 
-L2_BYTES_PER_CLOCK = 52
-"""What each multiprocessor gets from L2 when all of them stream (estimate: 128×256 tiles read 38 at 778 TFLOP/s, and are not limited by it; where rows
+L2_BYTES_PER_CLOCK = 48
+"""What each multiprocessor gets from L2 when all of them stream (fitted, as bench/survey.py times products of few rows: 64×4096×4096 by 128 blocks of 32×64 takes 12.2 µs, by 64 of 64×64 9.0; 128×256 tiles read 38 at 778 TFLOP/s, and are not limited by it; where rows
 of 128 bytes straddle two lines, products of 4000×4104×4040 are limited by half of it: expected 213, 247 and 433 µs for tiles of 128×256, 256×128 and 64×256, measured 228, 252
 and 451)."""
 
@@ -71,9 +71,9 @@ splitting one in two where that changes nothing else takes 2.4 to 3.9 µs more (
 MEETING_CLOCKS = 1000
 """Blocks of a cluster meet, and one reads what the others have in shared memory (estimate)."""
 
-PAIRING_CLOCKS = 1800
+PAIRING_CLOCKS = 2400
 """What a launch of clusters of two takes more than one of blocks: they are placed, begin and end together, and what is loaded for both arrives later (128×7168×512 by 128×64 in 8 trips takes 0.9 to 1.4 µs more
-so, 1024³ 0.9 to 1.1, by four and by eight warps)."""
+so, 1024³ 0.9 to 1.1, by four and by eight warps; fitted to those and larger ones)."""
 
 SUM_BYTES_PER_CLOCK = 20
 """What one block writes and reads of sums in L2: few registers at a time (tiles of 128×192 in two parts took 12 µs for it)."""
