@@ -32,11 +32,11 @@ from tesela.dialects.launch_plan import ArrayArg
 from tesela.frontend.kernel import KernelFunction
 from tesela.runtime.assemble import assemble, find_ptxas
 from tesela.runtime.contract import Contract
+from tesela.runtime.space import PINS
 from tesela.runtime.specialize import Facts, usual_facts, weakest_facts
 
 TARGETS = ("sm_90a", "sm_80")
 TYPES = ("f16", "f32")
-PINS = ("warps", "stages", "cluster")
 MORE: dict[str, list[dict[str, Any]]] = {
     "attention": [{"HEAD": head, "CAUSAL": causal} for head in (64, 128) for causal in (False, True)],
 }

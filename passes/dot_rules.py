@@ -221,9 +221,10 @@ def mma_choice(shape: DotShape, warps: int, rows_only: bool) -> DotChoice:
 
 
 def mma_arrangements(shape: DotShape, warps: int) -> Iterator[tuple[int, int, int]]:
-    """(warps along the first batch dimension, down the rows, along the columns): all powers of two that `warps` can be dealt out to."""
+    """(warps along the first batch dimension, down the rows, along the columns) that `warps` can be dealt out to: powers of two, but down the rows, of which three parts are as good as four."""
     first = shape.batch[0] if shape.batch else 1
-    for batches, down, along in product(_powers_of_two(warps), repeat=3):
+    divisors = [down for down in range(1, warps + 1) if warps % down == 0]
+    for batches, down, along in product(_powers_of_two(warps), divisors, _powers_of_two(warps)):
         if not (warps % (batches * down * along) or first % batches):
             yield batches, down, along
 

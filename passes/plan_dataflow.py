@@ -132,8 +132,8 @@ def working_warps(roles: RolesOp) -> int:
 
 
 def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Target) -> int:
-    """The number of warps of a block: with dots, 4, or 8 where a second warpgroup has rows of its own or mma.sync would fill the registers, 12 where
-    a third has the last of 192 rows, or as many more as the accumulators need; without, as many as keep what a thread holds of tiles small: the largest
+    """The number of warps of a block: with dots, 4, or 8 where a second warpgroup has rows of its own or sums, and what loops carry beside them, would fill the registers that
+    mma.sync and fma leave, 12 where a third has the last of 192 rows, or as many more as the accumulators need; without, as many as keep what a thread holds of tiles small: the largest
     one, and what the loops round it carry along."""
     warps = 4
     if not dots:
@@ -141,16 +141,21 @@ def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Targ
         while warps < MAX_CHOSEN_WARPS and largest // (32 * warps) > TILE_REGISTERS:
             warps *= 2
         return warps
+
+    by_wgmma = [dot for dot in dots if dot_rules.takes_wgmma(dot, warps, target)]
+
     def most(warps: int) -> int:
         return max(dot_rules.accumulator_registers(dot, warps, target) for dot in dots)
 
-    by_wgmma = [dot for dot in dots if dot_rules.takes_wgmma(dot, warps, target)]
-    if any(dot_rules.dot_shape(dot).m > 64 for dot in by_wgmma):
+    def held(warps: int) -> int:
+        return max(dot_rules.accumulator_registers(dot, warps, target) + _carried_beside(dot) // (32 * warps) for dot in dots)
+
+    # mma.sync and fma have their operands in registers, too.
+    if any(dot_rules.dot_shape(dot).m > 64 for dot in by_wgmma) or not by_wgmma and held(warps) > ACCUMULATOR_TARGET // 2:
         warps = 8
-        if all(dot_rules.dot_shape(dot).m == THREE_GROUPS_ROWS for dot in dots) and most(3 * dot_rules.WARPGROUP_WARPS) <= ACCUMULATOR_TARGET // 2:
-            return 3 * dot_rules.WARPGROUP_WARPS
-    elif not by_wgmma and most(warps) > ACCUMULATOR_TARGET // 2:
-        warps = 8  # mma.sync and fma have their operands in registers, too
+        groups = 3 * dot_rules.WARPGROUP_WARPS
+        if all(dot_rules.dot_shape(dot).m == THREE_GROUPS_ROWS for dot in dots) and most(groups) <= ACCUMULATOR_TARGET // 2:
+            return groups
     while warps < MAX_CHOSEN_WARPS and most(warps) > ACCUMULATOR_TARGET:
         warps *= 2
     # More warps have fewer registers each: what did not get better is not worth them.
@@ -160,6 +165,12 @@ def choose_warps(kernel: tile.KernelOp, dots: Sequence[tile.DotOp], target: Targ
     ):
         warps //= 2
     return warps
+
+
+def _carried_beside(dot: tile.DotOp) -> int:
+    """Elements of the tiles that the loops round a dot carry beside its own sums, where these are carried too."""
+    own = any(isinstance(use.operation, scf.YieldOp) for use in dot.res.uses)
+    return _carried(dot) - (prod(shape_of(dot.res.type)) if own else 0)
 
 
 def _carried(op: Operation) -> int:

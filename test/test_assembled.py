@@ -22,6 +22,9 @@ CLOSEST = [
     assembled.Case("gemm_nt", (("BM", 128), ("BN", 256), ("T", f32)), "sm_90a", "usual"),
     assembled.Case("attention", (("HEAD", 128), ("T", bf16)), "sm_90a", "usual"),
     assembled.Case("attention", (("HEAD", 128), ("CAUSAL", True), ("T", bf16)), "sm_80", "usual"),
+    # sums of two dots beside one another: 192 rows by 12 warps of mma.sync, and 64 by 8 warps of fma
+    assembled.Case("attention", (("HEAD", 64), ("T", f16)), "sm_80", "usual"),
+    assembled.Case("attention", (("HEAD", 64), ("T", f32)), "sm_90a", "usual"),
     # rows of a block of 8192 elements in registers
     assembled.Case("layer_norm", (("BLOCK", 8192), ("T", f32)), "sm_90a", "usual"),
 ]

@@ -66,7 +66,7 @@ def test_wgmma_covers_once(shape, warps):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("batch", [(), (3,), (4, 2)], ids=str)
-@pytest.mark.parametrize("warps", [1, 4, 8])
+@pytest.mark.parametrize("warps", [1, 4, 8, 12])
 @pytest.mark.parametrize("rows_only", [False, True])
 def test_mma_fragments(shape, batch, warps, rows_only):
     """PTX ISA 9.0 §9.7.15.5.8: in every tile of 16x8, c0 … c3, a0 … a3 and b0, b1 are where the instruction has them."""
