@@ -73,5 +73,7 @@ def get_target(name: str) -> Target:
 
         near = difflib.get_close_matches(name, TARGETS, 1, cutoff=0.8)
         hint = f"did you mean {near[0]}? " if near else ""
+        if name.startswith("sm_") and name.rstrip("af")[3:].isdigit() and int(name.rstrip("af")[3:]) > 80:
+            hint = "a GPU of compute capability 8.0 or higher runs what is compiled for sm_80, and export(archs=…) assembles it for others; "
         raise TeselaError.at(None, f"unknown target '{name}'", f"{hint}known targets: {', '.join(TARGETS)}")
     return target

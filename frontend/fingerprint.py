@@ -105,6 +105,8 @@ class _Search:
                 except TeselaError:
                     self.add("unreadable", value.__module__, value.__qualname__)
                 else:
+                    for capture in Capture.of_defaults(value):
+                        self.captures[id(value), capture.name] = capture
                     self.function(source, set())
             case tuple() | list():
                 self.add("items", str(len(value)))

@@ -29,23 +29,35 @@ from ..dialects.diagnostics import Location, TeselaError
 
 @dataclass(frozen=True)
 class Capture:
-    """A name that a function takes from outside, and what it stood for: a compiled kernel is stale when that has changed."""
+    """A name that a function takes from outside, and what it stood for: a compiled kernel is stale when that has changed. Of a function as the scope,
+    `name` is an attribute."""
 
-    scope: dict[str, Any] | CellType
+    scope: dict[str, Any] | CellType | FunctionType
     name: str
     value: Any
+
+    @staticmethod
+    def of_defaults(function: FunctionType) -> list[Capture]:
+        """The values that parameters of a helper have where a call leaves them out."""
+        found = ((name, getattr(function, name)) for name in ("__defaults__", "__kwdefaults__"))
+        return [Capture(function, name, snapshot(value)) for name, value in found if value]
 
     def is_current(self) -> bool:
         """Whether the name still stands for the same value."""
         try:
-            now = self.scope[self.name] if type(self.scope) is dict else self.scope.cell_contents
+            if type(self.scope) is dict:
+                now = self.scope[self.name]
+            else:
+                now = self.scope.cell_contents if type(self.scope) is CellType else getattr(self.scope, self.name)
         except (KeyError, ValueError):
             return False
         return now is self.value or (isinstance(self.value, tuple | list) and snapshot(now) == snapshot(self.value))
 
 
 def snapshot(value: Any) -> Any:
-    """A copy of a captured value that later changes of a list do not reach; lists become tuples."""
+    """A copy of a captured value that later changes of a list or a dictionary do not reach; these become tuples."""
+    if isinstance(value, dict):
+        value = tuple(value.items())
     return tuple(map(snapshot, value)) if isinstance(value, tuple | list) else value
 
 

@@ -680,6 +680,8 @@ class Tracer:
         except TypeError as error:
             raise self.error(f"{function.__name__}: {error}") from None
         bound.apply_defaults()
+        for capture in Capture.of_defaults(function):
+            self.captures[id(function), capture.name] = capture
         outer = self.frame
         frame = Frame(source)
         for name, value in bound.arguments.items():

@@ -282,6 +282,19 @@ class Dim:
         return combine("mod", other, self)
 
 
+    def __truediv__(self, other: object) -> Any:
+        raise _no_extent(f"{self} / {other}")
+
+    def __rtruediv__(self, other: object) -> Any:
+        raise _no_extent(f"{other} / {self}")
+
+
+def _no_extent(text: str) -> TeselaError:
+    """The error of a division that gives a float."""
+    hint = "write //, or tesela.ceildiv (arrays of elements smaller than a byte have their extents in elements, not in bytes)"
+    return TeselaError.at(caller_place(sys._getframe(2)), f"{text} is no dimension: / gives a float, and an extent is an integer", hint)
+
+
 _IDENTITY = {"+": 0, "-": 0, "*": 1, "floordiv": 1, "ceildiv": 1}
 
 

@@ -138,7 +138,8 @@ class Lowering:
     def to(self, level: str) -> None:
         """Runs what is left of the passes that lead to a level. Raises TeselaError for an unknown level, and what the passes find."""
         if level not in STAGES:
-            raise TeselaError.at(None, f"unknown level '{level}'", f"levels: {', '.join(STAGES)}")
+            text = "; the text of the PTX is .ptx, and --emit ptx on the command line" if level == "ptx" else ""
+            raise TeselaError.at(None, f"unknown level '{level}'", f"levels: {', '.join(STAGES)}{text}")
         self._run_until(sum(len(STAGES[name]) for name in list(STAGES)[: list(STAGES).index(level) + 1]))
 
     def after(self, name: str) -> None:

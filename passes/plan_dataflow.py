@@ -100,8 +100,8 @@ class PlanDataflow(Pass):
 
 
 def _note_what_roles_settle(kernel: tile.KernelOp, roles: RolesOp, context: PassContext) -> None:
-    """What is stated of a kernel whose roles are written out is theirs to say: warps, slots of channels, and whether some warps only load."""
-    for name in ("warps", "stages", "warp_specialize"):
+    """What is stated of a kernel whose roles are written out is theirs to say: warps, slots of channels, and whether some warps only load or blocks walk the grid."""
+    for name in ("warps", "stages", "warp_specialize", "persistent"):
         if (value := kernel.attributes.get(name)) is not None and not (name == "warps" and value == IntegerAttr(working_warps(roles), i64)):
             number = abs(value.value.data) if isinstance(value, IntegerAttr) else value  # (true is -1)
             context.emitter.note(kernel, f"{name} = {number} is not followed: the kernel's roles are written out, with their warps and the slots of their channels")

@@ -556,6 +556,7 @@ def plain_copy(X: Array[f32, M, N], Y: Array[f32, M, N]):
         (two_roles, {"warps": 8}, "warps = 8 is not followed: the kernel's roles are written out"),
         (two_roles, {"stages": 2}, "stages = 2 is not followed: the kernel's roles are written out"),
         (two_roles, {"warp_specialize": 0}, "warp_specialize = 0 is not followed"),
+        (two_roles, {"persistent": 1}, "persistent = 1 is not followed"),
         (two_roles, {"cluster": 2}, "no clusters of 2 blocks are formed: it has roles already"),
         (two_roles, {"split": 2}, "the kernel is not split"),
         (plain_copy, {"stages": 3}, "stages = 3 is not followed: no loop fills channels"),

@@ -575,6 +575,22 @@ def test_helpers_and_captured_constants():
     assert out[3, 0] == pytest.approx(abs(x[0]) + math.pi + 7 + 4 + 3, rel=1e-6)
 
 
+def test_defaults_of_a_helper_that_change_are_seen():
+    def shifted(x, by=2.0, *, factor=1.0):
+        return x * factor + by
+
+    @tesela.kernel
+    def shift(x: Array[f32, N], y: Array[f32, N]):
+        y[0:8] = shifted(x[0:8])
+
+    x, y = random(8), np.zeros(8, np.float32)
+    for defaults, factor in (((2.0,), 1.0), ((3.0,), 1.0), ((3.0,), 0.5), ((2.0,), 1.0)):
+        shifted.__defaults__ = defaults
+        shifted.__kwdefaults__["factor"] = factor
+        shift(x, y, device="sim")
+        np.testing.assert_allclose(y, x * factor + defaults[0], rtol=1e-6)
+
+
 def make_scale(factor):
     @tesela.kernel
     def scale(x: Array[f32, N], y: Array[f32, N]):

@@ -310,6 +310,21 @@ WRONG = {
         "unknown target 'sm_90b'",
         "did you mean sm_90? known targets: sm_80, sm_90, sm_90a",
     ),
+    "a target that is none, of a GPU that there is": (
+        lambda: gemm.compile("sm_89"),
+        "unknown target 'sm_89'",
+        "a GPU of compute capability 8.0 or higher runs what is compiled for sm_80, and export(archs=…) assembles it for others; known targets: sm_80, sm_90, sm_90a",
+    ),
+    "a quotient as an extent": (
+        lambda: tesela.dims("N") / 2,
+        "N / 2 is no dimension: / gives a float, and an extent is an integer",
+        "write //, or tesela.ceildiv (arrays of elements smaller than a byte have their extents in elements, not in bytes)",
+    ),
+    "PTX as a level": (
+        lambda: gemm.compile().ir("ptx"),
+        "unknown level 'ptx'",
+        "levels: tile, async, layout, schedule, ptx-ir; the text of the PTX is .ptx, and --emit ptx on the command line",
+    ),
     "an unknown level": (
         lambda: gemm.compile().ir("assembly"),
         "unknown level 'assembly'",
