@@ -93,6 +93,8 @@ class KernelFunction:
         self.function = function
         self.amounts = dict(amounts or {})
         """What it states that a launch amounts to, by 'flops' and 'nbytes'."""
+        self._called_with: dict[tuple[tuple[str, str], ...], dict[str, DType]] = {}
+        """Values of its type variables in calls so far."""
         self.pins = dict(pins or {})
         """Choices of the compiler that its author makes, where a variant or a call does not."""
         self.__name__ = self.name = function.__name__
@@ -179,7 +181,8 @@ class KernelFunction:
 
     @called_by_users
     def ir(self, level: str = "tile", **values: Any) -> str:
-        """The program's text at a level, 'tile', 'async', 'layout', 'schedule' or 'ptx-ir'; compile-time values as for `trace`."""
+        """The program's text at a level, 'tile', 'async', 'layout', 'schedule' or 'ptx-ir'; compile-time values as for `explain`."""
+        values = self._as_called(values)
         if level != "tile":
             return self.compile(**values).ir(level)
         from ..dialects.parsing import print_module
@@ -198,13 +201,14 @@ class KernelFunction:
 
     @called_by_users
     def explain(self, target: str | None = None, **values: Any) -> str:
-        """What the compiler chose, value by value (`Kernel.explain`); compile-time values as for `trace`."""
-        return self.compile(target, **values).explain()
+        """What the compiler chose, value by value (`Kernel.explain`); compile-time values as for `trace`. Element types that are left out are those that
+        all calls so far had."""
+        return self.compile(target, **self._as_called(values)).explain()
 
     @called_by_users
     def export(self, folder: str | os.PathLike[str], target: str | None = None, *, archs: Sequence[str] = (), **values: Any) -> None:
-        """Write the kernel with these compile-time values to a folder, for `tesela.load_kernel` (`Kernel.export`)."""
-        self.compile(target, **values).export(folder, archs=archs)
+        """Write the kernel with these compile-time values, as for `explain`, to a folder, for `tesela.load_kernel` (`Kernel.export`)."""
+        self.compile(target, **self._as_called(values)).export(folder, archs=archs)
 
     @called_by_users
     def as_torch_op(self, name: str, **values: Any) -> Any:
@@ -314,7 +318,14 @@ class KernelFunction:
             variable = param.annotation.dtype if isinstance(param.annotation, Array) else None
             if isinstance(variable, str) and variable not in given and variable not in found and passed.get(param.name, ...) is None:
                 raise self.error(param.name, f"{self.name}: argument '{param.name}' is None", f"pass an array, or name its type: {variable}=tesela.bf16")
-        return given | {name: DTYPES[dtype] for name, (dtype, _) in found.items()}
+        types = given | {name: DTYPES[dtype] for name, (dtype, _) in found.items()}
+        self._called_with[tuple(sorted((name, str(dtype)) for name, dtype in types.items()))] = types
+        return types
+
+    def _as_called(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Compile-time values, and for element types that are left out those of the calls so far, where all had the same."""
+        calls = [types for types in self._called_with.values() if all(types[name] == values[name] for name in types if name in values)]
+        return calls[0] | values if len(calls) == 1 else values
 
     def opened(self, **values: Any) -> Source:
         """The program for these compile-time values, as `tesela.compile` takes it."""

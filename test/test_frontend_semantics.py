@@ -591,6 +591,21 @@ def test_defaults_of_a_helper_that_change_are_seen():
         np.testing.assert_allclose(y, x * factor + defaults[0], rtol=1e-6)
 
 
+def test_what_is_explained_has_the_element_types_of_the_calls():
+    @tesela.kernel
+    def copied(x: Array["T", "N"], y: Array["T", "N"]):
+        y[0:8] = x[0:8]
+
+    with pytest.raises(tesela.TeselaError, match="the type variable T needs an element type"):
+        copied.explain("sm_90a")
+    copied(random(8), np.zeros(8, np.float32), device="sim")
+    assert "memref<?xf32" in copied.ir() and copied.explain("sm_90a").startswith("copied for sm_90a")
+    copied(random(8).astype(np.float64), np.zeros(8), device="sim")
+    with pytest.raises(tesela.TeselaError, match="the type variable T needs an element type"):
+        copied.explain("sm_90a")
+    assert "memref<?xf64" in copied.ir(T=tesela.f64)
+
+
 def make_scale(factor):
     @tesela.kernel
     def scale(x: Array[f32, N], y: Array[f32, N]):
