@@ -623,10 +623,10 @@ def simulate(call: Call, values: Sequence[float], memory: Any) -> RunResult:
 
 
 def map_arrays(args: Sequence[ArrayArg | ScalarArg], views: Sequence[ArrayView | None], memory: Any) -> list[int | None]:
-    """Map host arrays into the simulator's memory, in place; their addresses by argument position (None for scalars)."""
-    return [
-        None if seen is None else memory.map_array(host_array(seen), arg.name) for arg, seen in zip(args, views)
-    ]
+    """Map host arrays into the simulator's memory, in place; their addresses by argument position (None for scalars). What shares memory shares it there."""
+    arrays = {i: host_array(seen) for i, seen in enumerate(views) if seen is not None}
+    addresses = dict(zip(arrays, memory.map_arrays(list(arrays.values()), [args[i].name for i in arrays])))
+    return [addresses.get(i) for i in range(len(args))]
 
 
 def is_host(views: Sequence[ArrayView | None]) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,40 @@ class Allocation:
         return cached
 
 
+def _address(array: NDArray[Any]) -> int:
+    """Of the first element, in the memory of this process."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+def _root(array: NDArray[Any]) -> NDArray[Any]:
+    """The array that a view is of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _span(array: NDArray[Any]) -> tuple[int, int]:
+    """(first byte, end) of what an array's elements lie in."""
+    reach = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides)]
+    start = _address(array)
+    return start + sum(r for r in reach if r < 0), start + sum(r for r in reach if r > 0) + array.itemsize
+
+
+def _sharing(arrays: Sequence[NDArray[Any]]) -> list[tuple[list[int], int, int]]:
+    """(numbers of the arrays, first byte, end) of each run of memory in which spans of arrays overlap, in the order of the arrays; an empty one is by itself."""
+    found: list[tuple[list[int], int, int]] = [([i], 0, 0) for i, array in enumerate(arrays) if not array.size]
+    reached = -1
+    for start, end, i in sorted((*_span(array), i) for i, array in enumerate(arrays) if array.size):
+        if start < reached:
+            shared, low, high = found.pop()
+            found.append((sorted([*shared, i]), low, max(high, end)))
+        else:
+            found.append(([i], start, end))
+        reached = found[-1][2]
+    return sorted(found)
+
+
 class Memory:
     """Global memory. `alloc` and `map_array` give addresses to pass as kernel parameters."""
 
@@ -83,20 +118,21 @@ class Memory:
         """The address of `array`'s first element. Kernels work on the array itself; a read-only array faults when written.
 
         Strides may be anything: what is mapped is the span of bytes from the array's lowest to its highest element."""
-        if array.size == 0:
-            return self._add(np.zeros(0, np.uint8), 0, label or f"empty array {array.shape}", array)
-        start = array.__array_interface__["data"][0]
-        reach = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides)]
-        low = start + sum(r for r in reach if r < 0)
-        high = start + sum(r for r in reach if r > 0) + array.itemsize
-        raw = np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8)
-        raw.flags.writeable = array.flags.writeable
-        root = array
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        offset = low - root.__array_interface__["data"][0]
-        address = self._add(raw, offset % 256, label or f"array {array.shape} of {array.dtype}", array)
-        return address + (start - low)
+        return self.map_arrays([array], [label])[0]
+
+    def map_arrays(self, arrays: Sequence[NDArray[Any]], labels: Sequence[str]) -> list[int]:
+        """The addresses of the first elements of several arrays. Those whose spans of bytes overlap are one allocation, which has the names of all: what a
+        kernel writes to one it reads from the others, and is judged as an access to the same memory. (It faults only if all of them are read-only.)"""
+        addresses = [0] * len(arrays)
+        for shared, low, high in _sharing(arrays):
+            first = arrays[shared[0]]
+            raw = np.zeros(0, np.uint8) if low == high else np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8)
+            raw.flags.writeable = any(arrays[i].flags.writeable for i in shared)
+            label = ", ".join(labels[i] or f"{'' if first.size else 'empty '}array {arrays[i].shape} of {arrays[i].dtype}" for i in shared)
+            address = self._add(raw, (low - _address(_root(first))) % 256 if first.size else 0, label, [arrays[i] for i in shared])
+            for i in shared:
+                addresses[i] = address + (_address(arrays[i]) - low if first.size else 0)
+        return addresses
 
     def snapshot(self) -> list[NDArray[np.uint8]]:
         """A copy of what all allocations hold, for `restore`."""
