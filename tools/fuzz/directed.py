@@ -52,7 +52,8 @@ class _Directed(Generator):
         scope = Scope(indices=[-1 - axis for axis in range(len(self.grid))])
         for offered in self.wanted:
             if offered.element:
-                self.update(self.body, scope, offered)
+                for _ in range(2 if offered.opcode.startswith("atom.") else 1):  # what the result is stored by decides with
+                    self.update(self.body, scope, offered)
             elif offered.bits:
                 self.turn_about(self.body, scope, offered)
             else:
@@ -99,7 +100,7 @@ class _Directed(Generator):
         results = [self.value()] if offered.opcode.startswith("atom.") else []
         body.nodes.append(Node("tile.atomic", [value, index], results, attrs))
         for result in results:
-            self.store(body, scope, result, kind)
+            body.nodes.append(Node("tile.store", [result], [], {"style": "slot", "shift": [0, 0], "excess": [0, 0]}))  # aligned, so that it may be as wide
 
     def turn_about(self, body: Body, scope: Scope, offered: Offered) -> None:
         """A tile in one pinned layout after another, and stored."""
