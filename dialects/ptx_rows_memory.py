@@ -193,13 +193,12 @@ def _atomic(name: str) -> Iterator[Row]:
             unit = "shared" if space == "shared" else "global"
             opcode = _spell(name, order, _SPACE_WORD[space], operation, spelled)
             yield make_row(opcode, form if name == "red" else f"d:{cls} {form}", name, args, unit, effects, **more)
-    if name == "red":
-        for type_, count in (("f32", 2), ("f32", 4), *product(("f16x2", "bf16x2"), (2, 4))):
-            args = {"op": "add", "type": type_, "space": "global", "vector": count}
-            opcode = _spell("red.global.add", "noftz" if type_ != "f32" else "", f"v{count}", type_)
-            effects = _effect("read", "global") | _effect("write", "global", "volatile")
-            form = f"addr:global r{count}:b32"
-            yield make_row(opcode, form, "red", args, "global", effects, "sm_90", (8, 1))
+    for type_, count in (("f32", 2), ("f32", 4), *product(("f16x2", "bf16x2"), (2, 4))):
+        args = {"op": "add", "type": type_, "space": "global", "vector": count}
+        opcode = _spell(f"{name}.global.add", "noftz" if type_ != "f32" else "", f"v{count}", type_)
+        effects = _effect("read", "global") | _effect("write", "global", "volatile")
+        form = f"addr:global r{count}:b32"
+        yield make_row(opcode, form if name == "red" else f"d{count}:b32 {form}", name, args, "global", effects, "sm_90", (8, 1))
 
 
 def _prefetch() -> Iterator[Row]:

@@ -96,19 +96,20 @@ def vector_widths(bits: int) -> list[int]:
 
 
 def update_width(kernel: tile.KernelOp, facts: Divisibility, op: tile.AtomicOp, target: Target) -> tuple[int | None, int]:
-    """(the dimension along which elements lie side by side, how many of them one atomic update may change): more than one where floats are added, nobody asks what was
-    there, and their neighbours along a dimension of stride 1 have the same index, aligned. PTX has `red` for two, four or eight, of sm_90 on (PTX ISA 9.0 §9.7.13.7)."""
+    """(the dimension along which elements lie side by side, how many of them one atomic update may change): more than one where floats are added
+    and their neighbours along a dimension of stride 1 have the same index, aligned. PTX has `red` and `atom` for two, four or eight, of sm_90 on (PTX ISA 9.0 §9.7.13)."""
     element = op.array.type.element_type
-    if op.kind.data is not tile.AtomicKind.ADD or any(True for _ in op.res.uses) or not target.has_clusters:
+    if op.kind.data is not tile.AtomicKind.ADD or not target.has_clusters:
         return None, 1
     if not isinstance(element, Float32Type | Float16Type | BFloat16Type):
         return None, 1
     return vector_access(kernel, facts, op)
 
 
-def vector_update(element: Attribute, vector: int) -> str:
-    """The instruction that adds `vector` neighbours, halves two to a register."""
+def vector_update(element: Attribute, vector: int, result: bool = False) -> str:
+    """The instruction that adds `vector` neighbours, halves two to a register. `result`: and returns what was there."""
+    name = "atom" if result else "red"
     if isinstance(element, Float32Type):
-        return f"red.global.add.v{vector}.f32"
+        return f"{name}.global.add.v{vector}.f32"
     pair = "bf16x2" if isinstance(element, BFloat16Type) else "f16x2"
-    return f"red.global.add.noftz.{pair}" if vector == 2 else f"red.global.add.noftz.v{vector // 2}.{pair}"
+    return f"{name}.global.add.noftz.{pair}" if vector == 2 else f"{name}.global.add.noftz.v{vector // 2}.{pair}"

@@ -87,9 +87,9 @@ def _copies(target: Target) -> Iterator[Offered]:
     if target.has_tma:
         for rank in range(DOT_RANK, MOST_TMA_DIMS + 1):
             yield Offered(tma_load_opcode(rank, cluster=False), "copy", array_rank=rank)
-        for element, vector in product((Float32Type(), Float16Type(), BFloat16Type()), (2, 4, 8)):
+        for element, vector, result in product((Float32Type(), Float16Type(), BFloat16Type()), (2, 4, 8), (False, True)):
             if element.bitwidth * vector <= 8 * VECTOR_BYTES:
-                yield Offered(vector_update(element, vector), "update", element=str(element), bits=element.bitwidth * vector)
+                yield Offered(vector_update(element, vector, result), "update", element=str(element), bits=element.bitwidth * vector)
     for width in CP_ASYNC_BYTES:
         yield Offered(cp_async_opcode(width), "copy")
 

@@ -328,13 +328,59 @@ def test_rows_are_added_several_elements_at_a_time(target, dtype, m, n):
         assemble(kernel.ptx)
 
 
-def test_an_update_that_is_asked_for_is_of_one_element():
+@tesela.kernel
+def asked_rows(x: Array[T, M, N], where: Array[i32, M], out: Array[T, K, N], found: Array[T, M, N]):
+    i, j = tesela.grid(tesela.ceildiv(M, 16), tesela.ceildiv(N, 64))
+    rows = where[i * 16 : i * 16 + 16]
+    found[i * 16 : i * 16 + 16, j * 64 : j * 64 + 64] = tesela.atomic_add(
+        out[rows, j * 64 : j * 64 + 64], x[i * 16 : i * 16 + 16, j * 64 : j * 64 + 64]
+    )
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("dtype", [f32, f16, bf16])
+@pytest.mark.parametrize(("m", "n"), [(32, 128), (16, 64), (21, 72), (5, 67), (7, 68)])
+def test_what_was_there_is_found_several_elements_at_a_time(target, dtype, m, n):
+    """`atom` as wide as `red`. Rows outside of the array, and what is beyond its end, are left alone and found as 0."""
+    if dtype is bf16 and target == "sm_80":
+        return
+    rng = np.random.default_rng(m)
+    x = rng.integers(-2, 3, (m, n)).astype(TYPES[dtype])
+    where = rng.permutation(m + 2)[:m].astype(np.int32) - 1  # each row once: what is found does not depend on an order
+    out = rng.integers(-2, 3, (m, n)).astype(TYPES[dtype])
+    expected, before = out.astype(np.float64), np.zeros((m, n))
+    for row, place in enumerate(where):
+        if 0 <= place < m:
+            before[row] = expected[place]
+            expected[place] += x[row].astype(np.float64)
+    found = np.full((m, n), 7).astype(TYPES[dtype])
+    kernel = asked_rows.compile(target, T=dtype)
+    with settings(races=True):
+        kernel(x=x, where=where, out=out, found=found, device="sim")
+    np.testing.assert_array_equal(out.astype(np.float64), expected)
+    np.testing.assert_array_equal(found.astype(np.float64), before)
+    size = np.dtype(TYPES[dtype]).itemsize
+    width = next(w for w in (16, 8, 4, 2) if n * size % w == 0)
+    names = set(re.findall(r"\b(?:atom|red)\.\S+", kernel.ptx))
+    if target == "sm_80" or width <= size:
+        assert names == {f"atom.relaxed.gpu.global.add.{'f32' if dtype is f32 else 'noftz.f16' if dtype is f16 else 'noftz.bf16'}"}
+    elif dtype is f32:
+        assert names == {f"atom.global.add.v{width // 4}.f32"}
+    else:
+        pair = f"{'f16' if dtype is f16 else 'bf16'}x2"
+        assert names == {f"atom.global.add.noftz.v{width // 4}.{pair}" if width > 4 else f"atom.global.add.noftz.{pair}"}
+    if find_ptxas():
+        assemble(kernel.ptx)
+
+
+@pytest.mark.parametrize("size", [16, 256, 1024])  # fewer elements than threads: one adds, the others are told
+def test_updates_that_are_asked_for_are_told_to_all_holders(size):
     @tesela.kernel
     def asked(x: Array[f32, N], out: Array[f32, N], found: Array[f32, N]):
-        i = tesela.grid(tesela.ceildiv(N, 256)) * 256
-        found[i : i + 256] = tesela.atomic_add(out[i : i + 256], x[i : i + 256])
+        i = tesela.grid(tesela.ceildiv(N, size)) * size
+        found[i : i + size] = tesela.atomic_add(out[i : i + size], x[i : i + size])
 
-    out, found = np.ones(256, np.float32), np.zeros(256, np.float32)
+    out, found = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
     kernel = asked.compile("sm_90a")
-    kernel(x=np.full(256, 2, np.float32), out=out, found=found, device="sim")
-    assert np.all(out == 3) and np.all(found == 1) and "red." not in kernel.ptx
+    kernel(x=np.full(size, 2, np.float32), out=out, found=found, device="sim")
+    assert np.all(out == np.arange(size) + 2) and np.all(found == np.arange(size)) and not re.search(r"\bred\.", kernel.ptx)

@@ -162,7 +162,14 @@ def _atomic(ctx: Context, op: tile.AtomicOp) -> None:
     position, width = update_width(ctx.kernel, ctx.facts, op, ctx.target)
     if layout is not None and position is not None and (vector := gcd(width, layout.contiguous(position))) > 1:
         access = plan_indexed(ctx, op, layout, vector)
-        ctx.inst(vector_update(element, vector), [access.address, ctx.get(op.value)], offsets=access.offsets, guard=ctx.both(access.inside, _holder(ctx, layout)))
+        used, value, guard = any(True for _ in op.res.uses), ctx.get(op.value), ctx.both(access.inside, _holder(ctx, layout))
+        opcode = vector_update(element, vector, used)
+        if not used:
+            ctx.inst(opcode, [access.address, value], offsets=access.offsets, guard=guard)
+            return
+        init = [] if guard is None else [ctx.splat(ctx.const(0, value.type.cls), value.type.count)]
+        old = ctx.inst(opcode, [access.address, value], [value.type], offsets=access.offsets, guard=guard, init=init)
+        ctx.set(op.res, _shared_result(ctx, op, old, layout))
         return
     access = plan_indexed(ctx, op, layout, 1)
     guard = ctx.both(access.inside, _holder(ctx, layout))

@@ -52,7 +52,8 @@ class _Directed(Generator):
         scope = Scope(indices=[-1 - axis for axis in range(len(self.grid))])
         for offered in self.wanted:
             if offered.element:
-                self.update(self.body, scope, offered)
+                for _ in range(2 if offered.opcode.startswith("atom.") else 1):  # what the result is stored by decides with
+                    self.update(self.body, scope, offered)
             elif offered.bits:
                 self.turn_about(self.body, scope, offered)
             else:
@@ -90,12 +91,16 @@ class _Directed(Generator):
         together = offered.bits // (32 if offered.element == "f32" else 16)
         columns = together * self.random.choice((2, 4, 8, 16))
         rows = 32 * (self.warps or 4) * together // columns * self.random.choice((1, 1, 2)) + self.random.choice((0, 0, 3))  # enough for all threads
-        value = self.window(body, scope, Type(offered.element, (rows, columns)), 2)
+        kind = Type(offered.element, (rows, columns))
+        value = self.window(body, scope, kind, 2)
         index = self.load(body, scope, Type("i32", (rows, 1)))
         room = (self.random.choice((1, 3, 40)), self.random.choice((16, 32, 48, 80)))
         start = together * self.random.choice((1, 1, -1, 3))  # no multiple of more than are wanted
         attrs = {"kind": "add", "extents": room, "places": [None, start], "dims": [-1, 1], "wrap": True}
-        body.nodes.append(Node("tile.atomic", [value, index], [], attrs))
+        results = [self.value()] if offered.opcode.startswith("atom.") else []
+        body.nodes.append(Node("tile.atomic", [value, index], results, attrs))
+        for result in results:
+            body.nodes.append(Node("tile.store", [result], [], {"style": "slot", "shift": [0, 0], "excess": [0, 0]}))  # aligned, so that it may be as wide
 
     def turn_about(self, body: Body, scope: Scope, offered: Offered) -> None:
         """A tile in one pinned layout after another, and stored."""
