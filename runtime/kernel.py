@@ -71,6 +71,9 @@ class LevelPrinter(Protocol):
     @property
     def module(self) -> ModuleOp: ...
 
+    @property
+    def pins(self) -> Mapping[str, int]: ...
+
     def ir(self, level: str, facts: Facts, target: Target) -> str: ...
 
     def lowered(self, level: str, facts: Facts, target: Target) -> ModuleOp: ...
@@ -139,6 +142,11 @@ class Kernel:
     def module(self) -> ModuleOp | None:
         """The tile-level module; None for a kernel that was loaded without one."""
         return self._compiler.module if isinstance(self._compiler, LevelPrinter) else None
+
+    @property
+    def pins(self) -> dict[str, int]:
+        """Choices of the compiler that its author or who compiled it made (of a kernel with variants, those of the first)."""
+        return dict(self._compiler.pins) if isinstance(self._compiler, LevelPrinter) else {}
 
     def __repr__(self) -> str:
         return f"<Kernel {self.contract.signature}>"

@@ -68,6 +68,9 @@ class Compiler(Protocol):
     @property
     def module(self) -> ModuleOp: ...
 
+    @property
+    def pins(self) -> Mapping[str, int]: ...
+
     def __call__(self, facts: Facts, target: Target) -> Variant: ...
 
     def floor(self, facts: Facts, target: Target) -> Work:
@@ -211,6 +214,10 @@ class Programs:
     @property
     def module(self) -> ModuleOp:
         return self.compiler(Choice()).module
+
+    @property
+    def pins(self) -> Mapping[str, int]:
+        return self.compiler(Choice()).pins
 
     def __call__(self, facts: Facts, target: Target, choice: Choice = Choice()) -> Variant:
         variant = self.compiler(choice)(facts, target)

@@ -107,6 +107,27 @@ def test_a_file_of_a_package(tmp_path: Path) -> None:
         assert status == 0 and ".visible .entry" in out, err
 
 
+def test_pins_of_the_decorator_are_followed(tmp_path: Path) -> None:
+    """More buffers than fit are an error, as when the kernel is compiled."""
+    path = tmp_path / "pinned.py"
+    path.write_text("""
+import tesela
+from tesela import Array, bf16, f32
+
+M, N, K = tesela.dims("M N K")
+
+@tesela.kernel(pins={"stages": 40})
+def product(A: Array[bf16, M, K], B: Array[bf16, N, K], C: Array[f32, M, N]):
+    i, j = tesela.grid(tesela.ceildiv(M, 64), tesela.ceildiv(N, 64))
+    acc = tesela.zeros((64, 64), f32)
+    for k in tesela.range(0, K, 64):
+        acc += A[i * 64 : i * 64 + 64, k : k + 64] @ B[j * 64 : j * 64 + 64, k : k + 64].T
+    C[i * 64 : i * 64 + 64, j * 64 : j * 64 + 64] = acc
+""")
+    code, _, err = run(cli.main, "check", str(path), "--target", "sm_90a")
+    assert code == 1 and "stages = 40 is stated" in err
+
+
 def test_given_dimensions() -> None:
     status, out, _ = run(cli.main, "check", str(EXAMPLES / "gemm.mlir"), "--seeds", "1", "--target", "sm_80", "--dim", "K=0")
     assert status == 0 and out.count("agree") == 2

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> int:
             targets.remove(target)
     for target in targets:
         for what, facts in (("as it is", Facts()), ("aligned", usual_facts(kernel.contract))):
-            variant = specialize(module, name, facts)
+            variant = specialize(module, name, facts, kernel.pins)
             for seed in range(arguments.seeds):
                 reference = Reference(variant, name, seed, dims)
                 step = variant.clone()
