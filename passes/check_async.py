@@ -60,8 +60,10 @@ MOST_PATHS = 250
 by a fixed seed, and the pass says that it has not seen all."""
 
 
-MOST_WALKED = 40_000
-"""Trips of loops on all paths together, and as many on paths that are drawn."""
+MOST_WALKED = 12_000
+"""Trips of loops on all paths together, and as many on paths that are drawn: some seconds. (A nest of two loops that compares with 1000 took a minute and a half by 40 000.)"""
+MOST_WALKED_AT_ONCE = 6_000
+"""Of these on one path, which is broken off then."""
 MOST_BITS = 32
 """Of a shift that stands for a factor or a divisor."""
 MOST_TRIPS = 500
@@ -100,7 +102,7 @@ WHOLE_NUMBERS: dict[str, Callable[[int, int], int]] = {
 
 
 class _TooLong(Exception):
-    """A walk with drawn sizes has filled MOST_FILLS slots."""
+    """A walk with drawn sizes has filled MOST_FILLS slots, or one has made MOST_WALKED_AT_ONCE trips."""
 
 
 @dataclass
@@ -142,6 +144,7 @@ class _Explorer:
         """Of these, what may be compared with a count of trips: beside a value that a loop carries, or a quotient."""
         self._turns: dict[Operation, set[int]] = {}
         self._find_numbers()
+        self._spelled: dict[Operation, tuple[Atom, tuple[str, ...]]] = {}
         self.steps = sorted({step for op in self.active if isinstance(op, scf.ForOp) and (step := constant_value(op.step)) is not None})
         self._divisibility = Divisibility()
         self.multiples: dict[Atom, int] = {}
@@ -152,6 +155,14 @@ class _Explorer:
         if atom not in self.multiples:
             self.multiples[atom] = 1 if value is None else gcd(self._divisibility.divisor(value), lcm(*(step for step in self.steps if step > 0)))
         return self.multiples[atom]
+
+    def spelled(self, op: Operation) -> tuple[Atom, tuple[str, ...]]:
+        """An operation's name with its properties as text, and the types of its operands: spelled once, since each of its trips on each path asks."""
+        found = self._spelled.get(op)
+        if found is None:
+            own = (op.name, *((name, str(value)) for name, value in sorted((op.properties | op.attributes).items())))
+            found = self._spelled[op] = own, tuple(str(operand.type) for operand in op.operands)
+        return found
 
     def _find_numbers(self) -> None:
         conditions = [op.cond for op in self.active if isinstance(op, scf.IfOp)]
@@ -212,10 +223,20 @@ class _Explorer:
     def run(self) -> str | None:
         """Walks the paths; gives a note where these were not all."""
         try:
-            walked, every = explore(lambda answers: _Path(self, answers).walk(), MOST_PATHS, MOST_WALKED)
+            broken_off = 0
+
+            def walk(answers: Answers) -> int:
+                nonlocal broken_off
+                try:
+                    return _Path(self, answers).walk()
+                except _TooLong:
+                    broken_off += 1
+                    return MOST_WALKED_AT_ONCE
+
+            walked, every = explore(walk, MOST_PATHS, MOST_WALKED)
             return (
                 self._beyond()
-                if every
+                if every and not broken_off
                 else f"check-async walked {walked} of the kernel's paths and found nothing; there are more"
             )
         except TeselaError:
@@ -505,7 +526,7 @@ class _Path:
         while self._another(op, upper - counter, len(heads) - 1):
             self.values[body.args[0]] = counter
             self.values.update(zip(body.args[1:], carried))
-            self.walked += 1
+            self._count_trip()
             self.role.trips.append((op, len(heads) - 1))
             carried = yield from self._block(body)
             self.role.trips.pop()
@@ -513,6 +534,11 @@ class _Path:
             heads.append(self._head())
             self._check_repeats(op, heads)
         self.values.update(zip(op.results, carried))
+
+    def _count_trip(self) -> None:
+        self.walked += 1
+        if self.walked > MOST_WALKED_AT_ONCE:
+            raise _TooLong
 
     def _another(self, op: scf.ForOp, left: Form, trips: int) -> bool:
         """Whether there is another trip after so many; where no paths end there, there is if there may be."""
@@ -546,7 +572,7 @@ class _Path:
         before, after = op.before_region.block, op.after_region.block
         for trip in range((most := self.explorer.most_trips(op)) + 1):
             self.values.update(zip(before.args, handed))
-            self.walked += 1
+            self._count_trip()
             self.role.trips.append((op, trip))
             test, *handed = yield from self._block(before)
             again = trip < most and self.answers.holds(self._condition(test, (op, trip)))
@@ -621,8 +647,8 @@ class _Path:
 
     def _key(self, op: Operation) -> Atom:
         """What makes the operation's results what they are: its name, properties and operands, and those of what is in its regions."""
-        own = (op.name, *((name, str(value)) for name, value in sorted((op.properties | op.attributes).items())))
-        operands = tuple(self.values.get(operand) or (operand.name_hint, str(operand.type)) for operand in op.operands)
+        own, types = self.explorer.spelled(op)
+        operands = tuple(self.values.get(operand) or (operand.name_hint, kind) for operand, kind in zip(op.operands, types))
         inside = tuple(self._key(inner) for region in op.regions for block in region.blocks for inner in block.ops)
         return (own, operands, inside)
 

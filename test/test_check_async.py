@@ -315,3 +315,18 @@ def test_bounds_that_are_no_linear_forms(causal):
         with pytest.raises(TeselaError):
             run(copy)
             pytest.fail(f"attention without {op.name} {index} passes")
+
+
+def test_long_paths_are_broken_off(monkeypatch):
+    """And said to be; a path is walked no further than so many trips, all together no further than some times as many."""
+    from tesela.passes import check_async
+
+    walked = []
+    count = check_async._Path._count_trip
+    monkeypatch.setattr(check_async._Path, "_count_trip", lambda self: (walked.append(1), count(self))[1])
+    monkeypatch.setattr(check_async, "MOST_WALKED_AT_ONCE", 5)
+    monkeypatch.setattr(check_async, "MOST_WALKED", 10)
+    emitter = Emitter()
+    CheckAsync().run(scheduled("triangle", "sm_90a", 2), PassContext(get_target("sm_90a"), emitter))
+    (note,) = emitter.diagnostics
+    assert "paths and found nothing; there are more" in note.message and len(walked) < 40
