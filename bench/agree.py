@@ -244,7 +244,7 @@ def job_of(name: str, target: str, launch: Recorded, bound: float) -> Job:
     allocations = memory._allocations
     buffers = []
     for allocation, before in zip(allocations, launch.before):
-        dtype = str(allocation.owner.dtype) if allocation.owner is not None else "uint8"
+        dtype = str(allocation.owner.dtype) if isinstance(allocation.owner, np.ndarray) else "uint8"
         buffers.append(Buffer(allocation.label, dtype, before, allocation.data.copy(), allocation.address % 256))
     params: list[Any] = []
     offset = 0

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..dialects.diagnostics import TeselaError
@@ -253,7 +252,7 @@ class Programs:
         return chosen
 
     def _contenders(self, counts: Counts, question: Question) -> list[Row]:
-        """The rows among which the best is, in their order. A program is counted only if it could be the best by its floor, the most promising one first."""
+        """The rows among which the best is, in their order. A program is counted only if it could be taken, by its floor, the most promising one first."""
         rows: dict[int, list[Row]] = {}
         floors: list[tuple[float, int]] = []
         for program in range(len(self.labels)):
@@ -261,12 +260,15 @@ class Programs:
                 rows[program] = self._rows(program, self._work(program, counts, question), question)
             else:
                 floors.append((min(row.cost for row in self._rows(program, floor, question)), program))
-        least = min((row.cost for found in rows.values() for row in found if row.expected is not None), default=inf)
         for floor, program in sorted(floors):
-            if floor > TOLERANCE * least:
-                break
-            found = rows[program] = self._rows(program, self._work(program, counts, question), question)
-            least = min([least, *(row.cost for row in found if row.expected is not None)])
+            able = [row for known in sorted(rows) for row in rows[known] if row.expected is not None]
+            if able:
+                leader = best(able)
+                # What comes after the one that is taken so far must be faster by more than TOLERANCE to be taken, or to have that one passed over.
+                limit = leader.cost / TOLERANCE if program > leader.choice.program else TOLERANCE * min(row.cost for row in able)
+                if floor > limit:
+                    continue
+            rows[program] = self._rows(program, self._work(program, counts, question), question)
         return [row for program in sorted(rows) for row in rows[program]]
 
     def rows(self, facts: Facts, target: Target, dims: Mapping[str, int], multiprocessors: int, nbytes: int) -> list[Row]:

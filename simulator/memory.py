@@ -129,7 +129,7 @@ class Memory:
             raw = np.zeros(0, np.uint8) if low == high else np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8)
             raw.flags.writeable = any(arrays[i].flags.writeable for i in shared)
             label = ", ".join(labels[i] or f"{'' if first.size else 'empty '}array {arrays[i].shape} of {arrays[i].dtype}" for i in shared)
-            address = self._add(raw, (low - _address(_root(first))) % 256 if first.size else 0, label, [arrays[i] for i in shared])
+            address = self._add(raw, (low - _address(_root(first))) % 256 if first.size else 0, label, first if len(shared) == 1 else [arrays[i] for i in shared])
             for i in shared:
                 addresses[i] = address + (_address(arrays[i]) - low if first.size else 0)
         return addresses

@@ -89,13 +89,17 @@ def test_few_programs_are_counted(monkeypatch):
     counted = []
     work = Count.work
     monkeypatch.setattr(Count, "work", lambda self: counted.append(self) or work(self))
-    for shape in ((256, 256, 256), (4096, 4096, 4096), (16, 7168, 7168)):
-        kernel, programs = opened(GEMM, "sm_90a")
-        assert len(programs.labels) >= 7
+    for function, shape, most in (
+        (GEMM, (256, 256, 256), 3),
+        (GEMM, (16, 7168, 7168), 3),
+        (matrices.gemm_nt, (4096, 4096, 4096), 5),  # by floors, which know nothing of L2, large tiles are alike
+        (matrices.gemm_nt, (16, 7168, 7168), 4),
+    ):
+        kernel, programs = opened(function, "sm_90a")
         m, n, k = shape
         counted.clear()
         kernel.variant((m, k), (n, k), (m, n))
-        assert len(counted) <= 3 < len(programs.labels) / 2
+        assert len(counted) <= most < len(programs.labels) / 2
 
 
 def test_a_program_that_was_counted_compiles_to_the_same():
@@ -166,10 +170,10 @@ def test_counts_are_kept(store, monkeypatch):
     again = tesela.compile(GEMM, "sm_90a")
     assert again.variant(*shape).label == label and counted == []
     assert all(compiler.source._module is None for compiler in again._compiler._compilers.values())
-    again.variant((4096, 4096), (4096, 4096), (4096, 4096))  # others are the promising ones here: they are counted now
+    again.variant((2048, 2048), (2048, 2048), (2048, 2048))  # others are the promising ones here: they are counted now
     assert "work" in counted
     counted.clear()
-    tesela.compile(GEMM, "sm_90a").choices((4096, 4096), (4096, 4096), (4096, 4096))
+    tesela.compile(GEMM, "sm_90a").choices((2048, 2048), (2048, 2048), (2048, 2048))
     assert 0 < counted.count("work") < len(again._compiler.labels)
 
 

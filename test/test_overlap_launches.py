@@ -84,7 +84,7 @@ def test_not_there_or_not_wanted(target, pdl):
     ],
 )  # fmt: skip
 def test_not_where_early_blocks_would_crowd(shared, blocks, early):
-    kernel = GEMM.compile("sm_90a", T=tesela.bf16, BM=64, BN=64)
+    kernel = GEMM.compile("sm_90a", T=tesela.bf16, BM=32, BN=64)
     plan = dataclasses.replace(kernel.variant(facts=usual_facts(kernel.contract)).plan, shared_bytes=shared, threads=128)
     assert plan.programmatic and plan.begins_early(blocks, 132) == early
     assert not dataclasses.replace(plan, programmatic=False).begins_early(blocks, 132)
