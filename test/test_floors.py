@@ -170,10 +170,10 @@ def test_counts_are_kept(store, monkeypatch):
     again = tesela.compile(GEMM, "sm_90a")
     assert again.variant(*shape).label == label and counted == []
     assert all(compiler.source._module is None for compiler in again._compiler._compilers.values())
-    again.variant((2048, 2048), (2048, 2048), (2048, 2048))  # others are the promising ones here: they are counted now
+    again.variant((2048, 4096), (1024, 4096), (2048, 1024))  # others are the promising ones here: they are counted now
     assert "work" in counted
     counted.clear()
-    tesela.compile(GEMM, "sm_90a").choices((2048, 2048), (2048, 2048), (2048, 2048))
+    tesela.compile(GEMM, "sm_90a").choices((2048, 4096), (1024, 4096), (2048, 1024))
     assert 0 < counted.count("work") < len(again._compiler.labels)
 
 
